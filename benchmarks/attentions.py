@@ -36,7 +36,7 @@ from captioner.metrics.attention.faithfulness import Probe
 from captioner.model.search import search
 from captioner.references import read_references
 from captioner.references.files import ImageFiles
-from captioner.training.config.options import SourceOptions, TrainOptions
+from captioner.training.config.train_options import SourceOptions, TrainOptions
 from captioner.training.loop.trainer import Trainer
 from captioner.training.progress import Progress
 from captioner.training.weights.checkpoint import load_model

@@ -23,7 +23,7 @@ from captioner import Captioner
 from captioner.export.release import say_all
 from captioner.model.bundle import DEFAULT, change_manifest
 from captioner.model.calibration import Calibration
-from captioner.training.config.options import SourceOptions
+from captioner.training.config.train_options import SourceOptions
 from captioner.training.data.examples import load_examples
 from captioner.training.loop.calibrate import CLOSE, are_close, curves
 

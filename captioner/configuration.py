@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from captioner.errors import DataError
+from captioner.errors import DataError, reason_of
 
 MOST_DEEP = 100
 """Tables and lists within each other. Dotted keys make tables without end, which Python cannot print."""
@@ -17,7 +17,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return parse_toml(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise DataError(f"cannot read the configuration {path}: {error.strerror}") from None
+        raise DataError(f"cannot read the configuration {path}: {reason_of(error)}") from None
     except ValueError as error:  # also bytes that are not UTF-8
         raise DataError(f"{path} is not valid TOML: {error}") from None
 

@@ -34,6 +34,11 @@ def did_you_mean(name: str, known: Iterable[str], similarity: float = 0.6) -> st
     return f"; did you mean {close[0]}?" if close else ""
 
 
+def reason_of(error: BaseException, otherwise: str = "") -> str:
+    """What the system says of an `OSError`; of other errors what they say themselves, or `otherwise`."""
+    return getattr(error, "strerror", None) or otherwise or str(error)
+
+
 def how_to_install(extra: str) -> str:
     """What brings an optional part. The project is installed from a clone: its name on a package index may
     be somebody else's."""

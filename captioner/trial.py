@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from captioner.errors import BundleError, CaptionerError, clip
+from captioner.errors import BundleError, CaptionerError, clip, reason_of
 from captioner.model.bundle import Bundle
 from captioner.model.graphs.cache import is_ours, user_folder
 from captioner.model.installed import installed_models
@@ -67,7 +67,7 @@ def try_bundle(folder: Path, digest: str) -> None:
     except subprocess.TimeoutExpired:
         raise BundleError(f"the trial of {folder} took more than {_WALL_S:g} s") from None
     except OSError as error:
-        raise BundleError(f"cannot start a process to try {folder}: {error.strerror}") from None
+        raise BundleError(f"cannot start a process to try {folder}: {reason_of(error)}") from None
     if done.returncode:
         limits = f"it may take {memory_bytes / 2**30:.1f} GiB and {cpu_s} s of processor time"
         reason = clip(done.stdout.strip()) or f"its process ended with status {done.returncode}; {limits}"

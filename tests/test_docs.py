@@ -54,7 +54,7 @@ def test_files_of_the_repository_that_are_named_exist(page: Path) -> None:
 
 def test_all_options_of_training_are_explained() -> None:
     pytest.importorskip("torch")
-    options = importlib.import_module("captioner.training.config.options")
+    options = importlib.import_module("captioner.training.config.train_options")
     text = unfenced(ROOT / "docs" / "training-options.md")
     named = set(re.findall(r"\w+", " ".join(re.findall(r"`[^`]+`", text))))
     tables = (options.TrainOptions, options.SourceOptions, options.StageOptions, options.ModelOptions)

@@ -75,7 +75,7 @@ def pack(recipe: str, root: Path, out: Path, part_size: int, most: int | None, v
     """Write the parts; returns the exit status."""
     from captioner.cli.commands.train import RECIPES
     from captioner.errors import CaptionerError
-    from captioner.training.config.options import TrainOptions
+    from captioner.training.config.train_options import TrainOptions
     from captioner.training.data.examples import load_examples
 
     out.mkdir(parents=True, exist_ok=True)

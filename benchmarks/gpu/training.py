@@ -19,7 +19,7 @@ def epoch(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
     import torch
 
     from captioner.cli.commands.train import RECIPES
-    from captioner.training.config.options import TrainOptions
+    from captioner.training.config.train_options import TrainOptions
     from captioner.training.loop.trainer import Trainer
     from captioner.training.progress import Progress
 

@@ -14,7 +14,7 @@ from captioner.cli.parser import COMMANDS, load_command, parse, print_completion
 from captioner.cli.signals import ending_orderly, ignoring_hangups
 from captioner.cli.streams import set_up_streams
 from captioner.cli.version_refusals import refusal
-from captioner.errors import CaptionerError, OutputError, RuntimeMissingError, clip, how_to_install
+from captioner.errors import CaptionerError, OutputError, RuntimeMissingError, clip, how_to_install, reason_of
 from captioner.images.suffixes import PICTURES, RAW
 from captioner.images.urls import is_data_url, is_url
 from captioner.printable import printable
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _BROKEN_PIPE
     except OSError as error:  # a full disk, a folder that may not be written
         where = f": {error.filename}" if error.filename else ""
-        print(f"captioner: {printable(f'{error.strerror or error}{where}')}", file=sys.stderr)
+        print(f"captioner: {printable(f'{reason_of(error)}{where}')}", file=sys.stderr)
         return OutputError.exit_status
     except Exception as error:
         if (lack := _lack(error)) is None:

@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any
-
-import torch
-from torch import nn
 
 from captioner.captioner import Captioner, preprocess_all
 from captioner.errors import DataError
+from captioner.export.card import TABLE, default_card, table_of, without_folders
 from captioner.export.graphs import decoder_graph, encoder_graph
 from captioner.export.int8.add import add_int8, check_number
-from captioner.export.int8.smoothing import smooth
+from captioner.export.network import finish, with_checklist
 from captioner.export.parity import Parity, check_parity
 from captioner.export.release import Release, measure
 from captioner.files.destination import writing
 from captioner.files.whole_folder import folder_aside, publish_folder
-from captioner.images.preparation import Preparation
-from captioner.metrics.tables import label
+from captioner.images.preparation import Pixels, Preparation
 from captioner.model import bundle as bundles
 from captioner.model.articles import language_of
-from captioner.model.vocabulary import SPECIAL, Vocabulary
-from captioner.nn.encoder.clip import ByteLinear, round_to_bytes
+from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.options import BUNDLE_OPTIONS, CaptionOptions
-from captioner.training.config.options import TrainOptions
+from captioner.training.config.train_options import TrainOptions
 from captioner.training.weights.checkpoint import load_model
-
-TABLE = "<!-- scores -->"
-"""The line of a model card that the table of scores replaces."""
-_TERMS = {bundles.DEFAULT_NAME: ": research and evaluation only"}
-SHOWN = ("cider", "bleu_4", "rouge_l", "named", "exactly")
-"""Scores of validation in training that the table has."""
 
 
 def export_bundle(
@@ -73,51 +62,56 @@ def export_bundle(
     name = name or options.name
     if checklist_weight is not None:
         options = with_checklist(model, options, checklist_weight)
-    try:
-        bundles.check_name(name)
-        bundles.avoided_phrases(avoided, vocabulary, None)
-    except ValueError as error:
-        raise DataError(str(error)) from None
-    if int8_photos:
-        prepare = Preparation(options.model.image_size, model.letterbox).load
-        calibration = preprocess_all(prepare, int8_photos)
-        smooth(model, calibration)
-    _round(model)
-    vocabulary = put_named_words_last(model, vocabulary)
-    search_options = (decoding or CaptionOptions()).resolve(options.search)
+    _check_texts(name, avoided, vocabulary)
+    calibration = _read_photos(int8_photos, model, options) if int8_photos else None
+    vocabulary = finish(model, vocabulary, calibration)
+    search = (decoding or CaptionOptions()).resolve(options.search)
+    manifest = {"name": name, **_manifest(model, vocabulary, options, search, avoided)}
+    card = card or default_card(name, options)
+    stated = _recorded(contents, scores)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder_aside(folder.parent) as aside:
         place = aside / "bundle"
-        place.mkdir()
         _write_graphs(place, model, vocabulary)
-        manifest = {"name": name, **_manifest(model, vocabulary, options, search_options, avoided)}
-        card = card or _card(name, options)
-        stated = _recorded(contents, scores)
         _write_texts(place, manifest, card, stated)
         captioner = Captioner.load(place, device="cpu")
         parity = check_parity(model, captioner, images)
         if evaluate is not None:
             measured = measure(captioner, options.data, evaluate)
-            stated = Release(
-                {**measured.scores, **(scores or {})},
-                measured.confidence or stated.confidence,
-                measured.table,
-            )
-            _write_texts(place, manifest, card, stated)
-        if int8_photos:
+            _write_texts(place, manifest, card, _combined(measured, stated, scores or {}))
+        if calibration is not None:
             add_int8(place, calibration)
         with writing(folder):
             publish_folder(place, folder)
     return parity
 
 
+def _check_texts(name: str, avoided: Sequence[str], vocabulary: Vocabulary) -> None:
+    try:
+        bundles.check_name(name)
+        bundles.avoided_phrases(avoided, vocabulary, None)
+    except ValueError as error:
+        raise DataError(str(error)) from None
+
+
+def _read_photos(photos: Sequence[Path], model: CaptionModel, options: TrainOptions) -> Pixels:
+    return preprocess_all(Preparation(options.model.image_size, model.letterbox).load, photos)
+
+
 def _recorded(contents: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]] | None) -> Release:
     """What a checkpoint states, with other `scores` if they are given."""
     scores = contents.get("scores", {}) if scores is None else scores
-    return Release(scores, contents.get("confidence"), _table(scores))
+    return Release(scores, contents.get("confidence"), table_of(scores))
+
+
+def _combined(measured: Release, stated: Release, scores: Mapping[str, Mapping[str, float]]) -> Release:
+    """What was `measured`, with other `scores` for those of the same name, and the `stated` confidence where
+    there are too few images to measure it."""
+    return Release({**measured.scores, **scores}, measured.confidence or stated.confidence, measured.table)
 
 
 def _write_graphs(place: Path, model: CaptionModel, vocabulary: Vocabulary) -> None:
+    place.mkdir()
     for name, graph in ((bundles.ENCODER, encoder_graph), (bundles.DECODER, decoder_graph)):
         (place / name).write_bytes(graph(model).SerializeToString(deterministic=True))
     vocabulary.save(place / bundles.WORDS)
@@ -148,101 +142,5 @@ def _manifest(
         "decoding": {name: getattr(search, name) for name in BUNDLE_OPTIONS},
         **({"avoided_phrases": list(avoided)} if avoided else {}),
         "parameters": sum(p.numel() for p in model.parameters()),
-        "training": _without_folders(options.to_dict()),
+        "training": without_folders(options.to_dict()),
     }
-
-
-@torch.no_grad()
-def _round(model: CaptionModel) -> None:
-    """To half precision and back, as the weights in `best.pt`; those of `ByteLinear` to 8 bits, and with them
-    those of the classes, which are as many as all others of the decoder."""
-    in_bytes: set[nn.Module] = {module for module in model.modules() if isinstance(module, ByteLinear)}
-    if in_bytes and model.evidence is not None:
-        in_bytes.add(model.evidence.classes)
-    for module in model.modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            if module in in_bytes and name == "weight":
-                round_to_bytes(parameter)
-            else:
-                parameter.copy_(parameter.half().float())
-
-
-def with_checklist(model: CaptionModel, options: TrainOptions, weight: float) -> TrainOptions:
-    """Give the model another checklist, or none if `weight` is 0. Returns the options with it."""
-    before = options.model.bonus
-    changes: dict[str, Any] = {"checklist_weight": weight}
-    if not weight:  # of which these are parts
-        changes |= {"repetition_cost": 0.0, "related_cost": 0.0, "name_proposal": 0.0}
-    bonus = dataclasses.replace(before, **changes)
-    architecture = dataclasses.replace(options.model, bonus=bonus)
-    model.change_bonus(bonus)
-    return dataclasses.replace(options, model=architecture)
-
-
-@torch.no_grad()
-def put_named_words_last(model: CaptionModel, vocabulary: Vocabulary) -> Vocabulary:
-    """Bring the words that name classes to the end of the vocabulary, in the order of their classes, so that
-    a step need not look up where the gains of each go. Returns the vocabulary in the new order; a model for
-    which that cannot be is left as it is."""
-    evidence = model.evidence
-    if evidence is None:
-        return vocabulary
-    count = len(evidence.scale)
-    order = torch.argsort(torch.where(evidence.column == count, -1, evidence.column), stable=True)
-    if (
-        not torch.equal(evidence.column[order][-count:], torch.arange(count))
-        or order[: len(SPECIAL)].ne(torch.arange(len(SPECIAL))).any()
-    ):
-        return vocabulary  # two words share a class column, or none has it
-    embedding, names = model.decoder.embedding, model.names
-    for values in (
-        embedding.weight,
-        embedding.bias,
-        evidence.column,
-        model.repetition,
-        model.related,
-        *(() if names is None else (names.following, names.following_token, names.following_gain)),
-    ):
-        if values is not None:
-            values.copy_(values[order])
-    place = torch.argsort(order)
-    if model.related is not None:
-        model.related.copy_(place[model.related])
-    if names is not None:
-        names.following_token.copy_(place[names.following_token])
-        names.proposed.copy_(place[names.proposed])
-    evidence.trailing = True
-    return Vocabulary([vocabulary.words[token] for token in order.tolist()])
-
-
-def _card(name: str, options: TrainOptions) -> str:
-    """A minimal model card; its author adds the training data and the weaknesses."""
-    lines = [f"# {name}", "", "Trained with `captioner train`; the configuration is in bundle.json.", ""]
-    if options.start:
-        start = _without_folders(options.start)
-        lines += [
-            f"It started from the model {start}, whose terms of use hold for it too{_TERMS.get(start, '')}.",
-            "",
-        ]
-    captions = [_without_folders(source.captions or source.labels or "classes") for source in options.data]
-    data = [f"- {source.name} ({text})" for source, text in zip(options.data, captions, strict=True)]
-    return "\n".join([*lines, "## Data", "", *data, "", "## Validation scores", "", TABLE, ""])
-
-
-def _without_folders(value: Any) -> Any:
-    """`value` with only the last part of absolute paths: the others tell who trained, and where."""
-    if isinstance(value, str):
-        kinds = (PurePosixPath(value), PureWindowsPath(value))
-        return next((path.name for path in kinds if path.is_absolute() or value.startswith("~")), value)
-    if isinstance(value, dict):
-        return {name: _without_folders(one) for name, one in value.items()}
-    return [*map(_without_folders, value)] if isinstance(value, list | tuple) else value
-
-
-def _table(scores: Mapping[str, Mapping[str, float]]) -> str:
-    """The main scores of validation in training."""
-    names = [name for name in SHOWN if any(name in values for values in scores.values())]
-    rows = [["data", *(label(name) for name in names)], ["---"] * (len(names) + 1)]
-    for source, values in scores.items():
-        rows.append([source, *(f"{values[name]:.1f}" if name in values else "" for name in names)])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

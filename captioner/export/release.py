@@ -17,7 +17,7 @@ from captioner.metrics import Scores, evaluate_captions
 from captioner.metrics.naming import NamingScores, score_naming
 from captioner.metrics.tables import markdown_table
 from captioner.options import CaptionOptions
-from captioner.training.config.options import SourceOptions
+from captioner.training.config.train_options import SourceOptions
 from captioner.training.data.examples import Example, load_examples
 from captioner.training.data.left_out import LeftOut
 from captioner.training.loop.calibrate import Said, calibrate

@@ -28,7 +28,7 @@ from captioner.files.whole_folder import folder_aside, publish_folder
 from captioner.model import bundle as bundles
 from captioner.model.bundle import Bundle
 from captioner.model.vocabulary import Vocabulary
-from captioner.nn.decoder.words import RareWords
+from captioner.nn.decoder.embedding import RareWords
 from captioner.nn.encoder import STRIDES
 from captioner.nn.encoder.taught import TaughtPhotos
 from captioner.nn.model import CaptionModel

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from captioner.errors import OutputError
+from captioner.errors import OutputError, reason_of
 from captioner.files.held_folder import BINARY, Folder, refusal
 from captioner.files.partial import Partial, remove_stale, replacing_in
 
@@ -63,7 +63,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+        raise OutputError(f"cannot write {path}: {reason_of(error)}") from error
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from captioner.errors import OutputError
+from captioner.errors import OutputError, reason_of
 
 try:
     import fcntl
@@ -51,7 +51,7 @@ def hold_folder(folder: Path) -> Iterator[None]:
     except Timeout:
         raise OutputError(f"another run is writing this output ({path} is in use)") from None
     except OSError as error:
-        raise OutputError(f"cannot write {folder}: {error.strerror or error}") from None
+        raise OutputError(f"cannot write {folder}: {reason_of(error)}") from None
     try:
         yield
     finally:

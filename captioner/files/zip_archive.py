@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 from typing import IO
 
-from captioner.errors import DataError
+from captioner.errors import DataError, reason_of
 
 MAX_DIRECTORY_BYTES = 2**25
 """Largest directory of a zip archive: about 300,000 members, which take some 20 times as much memory."""
@@ -59,7 +59,7 @@ def open_zip(path: Path) -> ZipArchive:
     try:
         return ZipArchive(path)
     except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or f"neither a folder nor a zip file, or damaged ({error})"
+        reason = reason_of(error, f"neither a folder nor a zip file, or damaged ({error})")
         raise DataError(f"{path}: {reason}") from None
 
 

@@ -13,7 +13,7 @@ from captioner.folder.items import FolderResult
 from captioner.folder.outputs import OutputOptions, make_output, output_files
 from captioner.folder.outputs.options import unchanged
 from captioner.folder.outputs.place import check_no_input
-from captioner.folder.run import FolderRun
+from captioner.folder.run import FolderRun, RunOptions
 from captioner.folder.sources.open import open_sources
 from captioner.folder.sources.selection import Selection
 from captioner.folder.text import TextOptions
@@ -79,13 +79,8 @@ def iter_folder(
                 transform=text.transform if text else unchanged,
             )
             written = make_output(output, outcome, format)
-        with FolderRun(
-            sources,
-            engine,
-            written,
-            options,
-            max_bytes=captioner.limits.max_bytes,
-            overwrite=overwrite,
-            retry_failed=retry_failed,
-        ) as run:
+        run_options = RunOptions(
+            max_bytes=captioner.limits.max_bytes, overwrite=overwrite, retry_failed=retry_failed
+        )
+        with FolderRun(sources, engine, written, options, run_options) as run:
             yield from run

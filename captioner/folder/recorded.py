@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from captioner.errors import DataError, ImageError
+from captioner.errors import DataError, ImageError, reason_of
 from captioner.folder.engine import Loader
 from captioner.folder.items import Done, Found, Item, digest_of
 from captioner.folder.records import MAX_RECORD_BYTES, parse_line
@@ -47,7 +47,7 @@ class RecordedSource:
         try:
             self._file = path.open("rb")
         except OSError as error:
-            raise DataError(f"{path}: {error.strerror or error}") from None
+            raise DataError(f"{path}: {reason_of(error)}") from None
         self._turn = threading.Lock()
 
     def find(self) -> Iterator[Found]:

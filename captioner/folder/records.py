@@ -7,12 +7,12 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
 
-from captioner.errors import DataError
+from captioner.errors import DataError, reason_of
 from captioner.results import Caption
 from captioner.surrogates import image_of
 
@@ -96,6 +96,14 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
     )
 
 
+def keywords_of_record(record: Mapping[str, Any]) -> Sequence[str]:
+    """Those of the photo, which may be none, or of a caption that a person wrote."""
+    from captioner.words.keywords import keywords_of
+
+    of_machine: Sequence[str] = record.get("keywords", ())
+    return of_machine if of_machine or "log_prob" in record else keywords_of(record["caption"])
+
+
 def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
         with path.open("rb") as file:
@@ -107,7 +115,7 @@ def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
                     text = line.decode("utf-8-sig", "replace")
                     yield _read_line(text, f"line {number} of {path.name}")
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from error
+        raise DataError(f"{path}: {reason_of(error)}") from error
 
 
 def _read_line(line: str, place: str) -> dict[str, Any]:

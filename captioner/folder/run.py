@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -24,6 +25,21 @@ from captioner.options import CaptionOptions
 
 class NoImagesError(DataError):
     """There is nothing to caption."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What a run reads, and what it does with what an earlier run left."""
+
+    max_bytes: int = DEFAULT_LIMITS.max_bytes
+    """Larger images fail."""
+    overwrite: bool = False
+    """Caption all images again."""
+    retry_failed: bool = False
+    """Caption images again that failed."""
+    may_be_empty: bool = False
+    """Photos may be still to come; but those that an earlier run found in a source may not all be gone, as
+    when a drive is."""
 
 
 class FolderRun:
@@ -46,43 +62,37 @@ class FolderRun:
         engine: Engine,
         output: Output | None = None,
         options: CaptionOptions | None = None,
+        run_options: RunOptions = RunOptions(),
         *,
         transform: Callable[[Record], Record] = unchanged,
-        stop: threading.Event | None = None,
-        max_bytes: int = DEFAULT_LIMITS.max_bytes,
-        overwrite: bool = False,
-        retry_failed: bool = False,
-        may_be_empty: bool = False,
         listed: Callable[[Iterable[str]], None] | None = None,
+        stop: threading.Event | None = None,
     ) -> None:
         """Without an output nothing is saved. Words are saved if `options.attention` is set. `transform`
         turns saved records into written ones; a caption that it removes counts as a failure, except for its
-        confidence. With `may_be_empty`, photos may be still to come, but those that an earlier run found in a
-        source may not all be gone, as when a drive is. `listed` is called with the names of all images before
-        any record is transformed."""
+        confidence. `listed` is called with the names of all images before any record is transformed."""
         self.stop = stop or threading.Event()
         """Set it to end the run after what is in flight."""
         self._sources, self._engine, self._output = sources, engine, output
-        self._options = options or CaptionOptions(attention=False)
-        self._transform, self._may_be_empty, self._listed = transform, may_be_empty, listed
-        self._max_bytes, self._overwrite, self._retry_failed = max_bytes, overwrite, retry_failed
+        self._options, self._run_options = options or CaptionOptions(attention=False), run_options
+        self._transform, self._listed = transform, listed
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
         """Raises `OutputError` if another run writes this output, `NoImagesError` if there are no images."""
         with ExitStack() as opened:
             path, files = (self._output.state_path, self._output.files) if self._output else (None, ())
-            state = State(path, self._fingerprint(), overwrite=self._overwrite, outputs=files)
+            state = State(path, self._fingerprint(), overwrite=self._run_options.overwrite, outputs=files)
             self._state = opened.enter_context(state)
             self.total = state.find_images(self._sources)
             self._counts = [str(state.count_of(number)) for number in range(len(self._sources))]
-            if self._may_be_empty:
+            if self._run_options.may_be_empty:
                 self._check_gone(state)
             elif not self.total:
                 raise NoImagesError(f"there are no images{self._only_archives()}")
             if self._listed is not None:
                 self._listed(state.names())
-            if self._retry_failed:
+            if self._run_options.retry_failed:
                 state.forget_failures()
             self.left = state.count_pending()
             self.outdated = state.get("images") != str(self.total)
@@ -112,7 +122,7 @@ class FolderRun:
 
     def __iter__(self) -> Iterator[FolderResult]:
         """Each image not yet done, as soon as its result is saved."""
-        loader = Loader(self._sources, self._max_bytes)
+        loader = Loader(self._sources, self._run_options.max_bytes)
         parts = self._engine.run(self._state.pending(), loader, self._options, self.stop)
         with closing(parts):  # type: ignore[type-var]
             for part in parts:

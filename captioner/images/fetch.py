@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import quote, urljoin, urlsplit
 
-from captioner.errors import ImageError, ImageTooLargeError, ImageUnreadableError
+from captioner.errors import ImageError, ImageTooLargeError, ImageUnreadableError, reason_of
 
 TIMEOUT_S = 20.0
 """Longest time for one image, redirects included."""
@@ -55,7 +55,7 @@ class Fetch:
             raise
         except (OSError, ValueError, http.client.HTTPException) as error:
             self._left_s()
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            reason = reason_of(error) or type(error).__name__
             raise ImageUnreadableError(f"cannot be fetched: {reason}") from error
         raise ImageUnreadableError(f"cannot be fetched: more than {MAX_REDIRECTS} redirects")
 

@@ -19,6 +19,7 @@ from captioner.errors import (
     ImageTooLargeError,
     ImageUnreadableError,
     NotAnImageError,
+    reason_of,
 )
 from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
 from captioner.images.urls import is_data_url, is_url, read_data_url
@@ -116,7 +117,7 @@ def open_stream(source: Any, limits: ImageLimits) -> Iterator[IO[bytes]]:
             raise ImageUnreadableError(
                 "is a URL, which only the command line fetches (captioner caption --allow-urls)"
             ) from error
-        raise ImageUnreadableError(getattr(error, "strerror", None) or "not a valid path") from error
+        raise ImageUnreadableError(reason_of(error, "not a valid path")) from error
     with file:
         try:
             status = os.fstat(file.fileno())
@@ -128,7 +129,7 @@ def open_stream(source: Any, limits: ImageLimits) -> Iterator[IO[bytes]]:
                 _check_bytes(len(data), limits)
                 stream = io.BytesIO(data)
         except OSError as error:
-            raise ImageUnreadableError(error.strerror or "cannot be read") from error
+            raise ImageUnreadableError(reason_of(error, "cannot be read")) from error
         yield stream
 
 
@@ -165,8 +166,7 @@ def _read_file_object(file: Any, limits: ImageLimits) -> bytes:
     except UnicodeDecodeError as error:
         raise NotAnImageError(_TEXT_MODE) from error
     except Exception as error:  # every kind of file has errors of its own: zip, gzip, answers over HTTP
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise ImageUnreadableError(reason) from error
+        raise ImageUnreadableError(reason_of(error) or type(error).__name__) from error
     if part is None:
         raise ImageUnreadableError("the file is open without blocking, and its data have not arrived yet")
     return bytes(data)

@@ -26,6 +26,7 @@ from captioner.errors import (
     ImageError,
     ImageTooLargeError,
     NotAnImageError,
+    reason_of,
 )
 from captioner.images.preparation import Pixels, Preparation
 from captioner.images.worker import DONE, ERRORS, READY, REPLY, REQUEST, receive
@@ -142,7 +143,7 @@ class WorkerProcess:
             try:
                 self._spawn()
             except OSError as error:  # for want of processes, memory or open files
-                raise WorkersError(f"cannot start a process to decode images: {error.strerror}") from None
+                raise WorkersError(f"cannot start a process to decode images: {reason_of(error)}") from None
             self.starts += 1
             self._ready = False
 

@@ -14,7 +14,7 @@ from mcp.types import ToolAnnotations
 from pydantic import BaseModel, Field
 
 from captioner import __version__
-from captioner.errors import CaptionerError
+from captioner.errors import CaptionerError, reason_of
 from captioner.mcp.library import Library, Photo, captioned, failed
 from captioner.overlay.render import render_overlay
 from captioner.overlay.styles import DEFAULT_STYLE, PICTURE, styles_for
@@ -128,7 +128,7 @@ def _told(work: Callable[P, T]) -> Callable[P, T]:
         except CaptionerError as error:
             raise ToolError(escape_surrogates(str(error))) from error
         except OSError as error:
-            text = f"{error.filename or 'a file'}: {error.strerror}"
+            text = f"{error.filename or 'a file'}: {reason_of(error)}"
             raise ToolError(escape_surrogates(text)) from error
 
     return tool

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from captioner.errors import BundleError, OptionsError, clip
+from captioner.errors import BundleError, OptionsError, clip, reason_of
 from captioner.images.letterbox import Letterbox
 from captioner.model.articles import ENGLISH
 from captioner.model.bundle_files import DEFAULT as DEFAULT
@@ -266,7 +266,7 @@ def _read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
             made_by = shlex.join(["captioner", "export", str(checkpoint), "-o", "BUNDLE"])
             raise BundleError(f"{folder} is of a training run; {made_by} makes a model of it") from None
         if not isinstance(error, FileNotFoundError):
-            raise BundleError(f"cannot read {path}: {error.strerror}") from None
+            raise BundleError(f"cannot read {path}: {reason_of(error)}") from None
         reason = "has no bundle.json" if folder.is_dir() else "does not exist"
         raise BundleError(f"{folder} is not a model bundle: it {reason}") from None
     try:
@@ -310,7 +310,7 @@ def _read_files(folder: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
         except FileNotFoundError:
             raise BundleError(f"the bundle {folder} lacks {name}") from None
         except OSError as error:
-            raise BundleError(f"cannot read {folder / name}: {error.strerror}") from None
+            raise BundleError(f"cannot read {folder / name}: {reason_of(error)}") from None
         if hashlib.sha256(contents[name]).hexdigest() != listed[name]:
             raise BundleError(
                 f"{folder / name} is not the file that bundle.json describes (its digest differs)"

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from captioner.errors import BundleError, OutputError, clip, did_you_mean
+from captioner.errors import BundleError, OutputError, clip, did_you_mean, reason_of
 from captioner.files.destination import replacing
 from captioner.files.whole_folder import folder_aside
 from captioner.model.bundle_files import DEFAULT, DEFAULT_NAME, MANIFEST
@@ -109,7 +109,7 @@ def choose(name: str) -> None:
             with replacing(_choice()) as file:
                 file.write(os.fsencode(name if name in models else folder.resolve()) + b"\n")
     except OSError as error:
-        raise OutputError(f"cannot write {_choice()}: {error.strerror or error}") from None
+        raise OutputError(f"cannot write {_choice()}: {reason_of(error)}") from None
 
 
 def remove(name: str) -> bool:
@@ -133,7 +133,7 @@ def remove(name: str) -> bool:
     except OSError as error:
         if was_chosen:
             choose(name)  # as before
-        raise OutputError(f"cannot delete {folder}: {error.strerror or error}") from None
+        raise OutputError(f"cannot delete {folder}: {reason_of(error)}") from None
     return was_chosen
 
 

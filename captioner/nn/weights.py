@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from captioner.errors import DataError
+from captioner.errors import DataError, reason_of
 
 
 def read_tensors(path: Path, device: str | torch.device = "cpu") -> dict[str, Any]:
@@ -18,7 +18,7 @@ def read_tensors(path: Path, device: str | torch.device = "cpu") -> dict[str, An
         with warnings.catch_warnings(action="ignore"):  # about other programs' files; the error is enough
             contents = torch.load(path, map_location=device, weights_only=True)
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+        raise DataError(f"cannot read {path}: {reason_of(error)}") from None
     except Exception:  # torch documents no errors for this; damaged files raised eight types
         raise DataError(f"{path} is not a file of tensors and plain values, or is damaged") from None
     if not isinstance(contents, dict):

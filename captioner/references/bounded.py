@@ -6,7 +6,7 @@ import os
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from pathlib import Path
 
-from captioner.errors import DataError
+from captioner.errors import DataError, reason_of
 
 TEXT_FORMATS = (
     "captions are read from CSV (in Excel: save as CSV UTF-8), JSON lines, JSON of COCO or Karpathy, Flickr8k"
@@ -30,7 +30,7 @@ def read_text(path: Path, most: int = MAX_BYTES, *, wanted: str = TEXT_FORMATS) 
     except IsADirectoryError:
         raise DataError(f"{path}: a folder; {wanted}") from None
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from None
+        raise DataError(f"{path}: {reason_of(error)}") from None
     if len(content) > most:
         raise DataError(f"{path} has more than {most} bytes, the limit")
     encoding = "utf-16" if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from captioner.errors import DataError
+from captioner.errors import DataError, reason_of
 from captioner.files.zip_archive import open_zip
 from captioner.images.suffixes import PICTURES, holds_no_photos, is_of_gallery
 
@@ -18,7 +18,7 @@ def list_images(place: Path) -> list[str]:
         try:
             names = [path.relative_to(place).as_posix() for path in _walk(place) if path.is_file()]
         except OSError as error:
-            raise DataError(f"{place}: {error.strerror}") from None
+            raise DataError(f"{place}: {reason_of(error)}") from None
     else:
         with open_zip(place) as archive:
             names = [name for name in archive.namelist() if not name.endswith("/")]

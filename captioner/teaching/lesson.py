@@ -14,7 +14,7 @@ from captioner.errors import DataError, clip
 from captioner.references import CaptionedImage, read_references
 from captioner.references.files import ImageFiles
 from captioner.references.listing import list_images
-from captioner.training.config.options import DAMAGED_SHARE, TrainOptions
+from captioner.training.config.train_options import DAMAGED_SHARE, TrainOptions
 from captioner.training.data.left_out import LeftOut
 from captioner.words.tokens import tokenize
 

@@ -15,10 +15,10 @@ from captioner.model.vocabulary import Vocabulary
 from captioner.nn.attention import drawn_cells
 from captioner.nn.decoder import Tensors
 from captioner.nn.model import CaptionModel
-from captioner.training.config.options import StageOptions, TrainOptions
+from captioner.training.config.train_options import StageOptions, TrainOptions
 from captioner.training.data.batches import Batch, Group, make_groups
-from captioner.training.data.cache import FeatureCache
 from captioner.training.data.examples import Example
+from captioner.training.data.feature_cache import FeatureCache
 from captioner.training.progress import Progress
 from captioner.training.weights.start import Start
 
@@ -35,7 +35,7 @@ class Run:
     model: CaptionModel
     data_root: Path
     cache: Path
-    """The folder for what is computed once for each photo (`captioner.training.data.cache.fill`)."""
+    """The folder for what is computed once for each photo (`captioner.training.data.stored_arrays.fill`)."""
     device: torch.device
     progress: Progress
     features: FeatureCache

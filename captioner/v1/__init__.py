@@ -1,1 +1,1 @@
-"""Stubs generated from protos/captioner/v1 by protos/generate.py; not imported by the library itself."""
+"""Stubs generated from protos/captioner/v1 by protos/generate.py."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import grpc
 
-from captioner.errors import OptionsError, clip
+from captioner.errors import OptionsError, clip, reason_of
 from captioner_client.errors import ServerError
 from captioner_client.options import ClientOptions
 from captioner_client.waiting import BACKOFF_FACTOR, FIRST_BACKOFF_S, MAX_BACKOFF_S
@@ -151,7 +151,7 @@ def _read(options: ClientOptions, name: str) -> bytes | None:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise OptionsError(f"cannot read {path}: {error.strerror}", name) from error
+        raise OptionsError(f"cannot read {path}: {reason_of(error)}", name) from error
     what = "key" if name == "key" else "certificate"
     if not re.search(rb"-----BEGIN [A-Z ]*" + what.upper().encode(), content):
         # gRPC would say so in its log only, and try to connect until the deadline.
@@ -217,6 +217,6 @@ def _resolve(host: str, port: int) -> list[tuple[str, int]]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise OptionsError(f"cannot find {host!r}: {error.strerror}", "server") from error
+        raise OptionsError(f"cannot find {host!r}: {reason_of(error)}", "server") from error
     endpoints = {(str(endpoint[0]), port) for family, *_, endpoint in found if family == socket.AF_INET}
     return sorted(endpoints or {(str(endpoint[0]), port) for *_, endpoint in found})

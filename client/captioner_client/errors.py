@@ -173,21 +173,17 @@ def _library_error(reason: str, message: str, field: str) -> CaptionerError | No
 def _read_details(packed: bytes) -> dict[str, Any]:
     """`reason`, `field` and `retry_after_s`, as far as the status names them."""
     found: dict[str, Any] = {}
-    with suppress(DecodeError):  # the error is then described by its status alone
-        _unpack_details(status_pb2.Status.FromString(packed), found)
-    return found
-
-
-def _unpack_details(status: status_pb2.Status, found: dict[str, Any]) -> None:
     info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
     request = error_details_pb2.BadRequest()
-    for detail in status.details:
-        if detail.Unpack(info):
-            found["reason"] = info.reason
-        elif detail.Unpack(request) and request.field_violations:
-            found["field"] = request.field_violations[0].field
-        elif detail.Unpack(retry):
-            found["retry_after_s"] = _seconds(retry.retry_delay)
+    with suppress(DecodeError):  # the error is then described by its status alone
+        for detail in status_pb2.Status.FromString(packed).details:
+            if detail.Unpack(info):
+                found["reason"] = info.reason
+            elif detail.Unpack(request) and request.field_violations:
+                found["field"] = request.field_violations[0].field
+            elif detail.Unpack(retry):
+                found["retry_after_s"] = _seconds(retry.retry_delay)
+    return found
 
 
 def _seconds(duration: Duration) -> float:

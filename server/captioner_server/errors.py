@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from captioner.errors import CaptionerError, ImageError, OptionsError, clip
+from captioner.printable import printable
+from captioner.surrogates import escape_surrogates
 
 INTERNAL = "internal error; the server's log has more under the request id"
 """The message that callers get for a defect."""
@@ -88,13 +90,9 @@ _MAX_MESSAGE = 500  # gRPC drops a status whose message and details do not fit i
 
 
 def message_of(error: CaptionerError) -> str:
-    """The message of the error, shortened for a status or a log line and without control characters."""
-    return _printable(clip(str(error), _MAX_MESSAGE))
-
-
-def _printable(text: str) -> str:
-    """Escapes control characters and lone surrogates, which logs, headers and JSON do not accept."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    """The message of the error, shortened for a status or a log line. It is printable, and has no lone
+    surrogates, which headers and JSON do not accept."""
+    return escape_surrogates(clip(str(error), _MAX_MESSAGE))
 
 
 def release_frames(error: BaseException) -> None:
@@ -113,6 +111,6 @@ def field_of(error: CaptionerError) -> str:
     if isinstance(error, ImageError):
         return "image"
     if isinstance(error, OptionsError):
-        field = _printable(clip(error.field or "", 100))  # may come from the caller
+        field = escape_surrogates(printable(clip(error.field or "", 100)))  # may come from the caller
         return f"options.{field}" if field else "options"
     return error.field if isinstance(error, RequestError) else ""

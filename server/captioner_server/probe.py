@@ -15,6 +15,8 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from captioner.errors import reason_of
+
 TIMEOUT_S = 3.0
 
 
@@ -35,7 +37,7 @@ def main(arguments: list[str]) -> int:
         print(f"{args.address}: {error.code().name}", file=sys.stderr)
         return 1
     except OSError as error:
-        print(f"{args.address}: {error.strerror or error}", file=sys.stderr)
+        print(f"{args.address}: {reason_of(error)}", file=sys.stderr)
         return 1
     status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
     print(f"{args.address}: {status}", file=sys.stderr)

@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 
+from captioner.errors import reason_of
 from captioner_server.errors import ServerStartError
 from captioner_server.options import ServerOptions
 from captioner_server.watched_file import read_file, read_whole
@@ -134,12 +135,12 @@ class _Files:
             try:
                 read_whole(path)  # `ssl` would wait for a pipe
             except OSError as error:
-                raise ServerStartError(f"cannot use {path}: {error.strerror}") from None
+                raise ServerStartError(f"cannot use {path}: {reason_of(error)}") from None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             context.load_cert_chain(self._certificate, self._key, password="")
         except (OSError, ssl.SSLError) as error:
-            reason = self._what_is_wrong() or getattr(error, "reason", None) or error.strerror
+            reason = self._what_is_wrong() or getattr(error, "reason", None) or reason_of(error)
             names = f"{self._certificate} and {self._key}"
             raise ServerStartError(f"cannot use {names} as certificate and key: {reason}") from None
         if not _is_usable(read_file(self._certificate) or b""):
@@ -153,7 +154,7 @@ class _Files:
             try:
                 context.load_verify_locations(self._client_ca)
             except (OSError, ssl.SSLError) as error:
-                reason = getattr(error, "reason", None) or error.strerror
+                reason = getattr(error, "reason", None) or reason_of(error)
                 if not _CERTIFICATE.search(read_file(self._client_ca) or b""):
                     reason = "it has no certificate in PEM"
                 raise ServerStartError(f"cannot use {self._client_ca}: {reason}") from None

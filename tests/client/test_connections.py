@@ -1,37 +1,25 @@
-"""The client and its servers: deadlines, waiting, retries, several servers, tokens and TLS."""
+"""The client and its servers: deadlines, waiting, retries, closing, several servers."""
 
 import asyncio
-import dataclasses
 import gc
 import os
-import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-import grpc
 import pytest
 from support.models import FakeModel
 from support.patience import PATIENCE_S, free_port, wait_until
 from support.serving import RunningServer, make_image, serve
 
-from captioner.errors import (
-    CaptionerError,
-    ImageTooLargeError,
-    ImageUnreadableError,
-    OptionsError,
-)
+from captioner.errors import CaptionerError, ImageUnreadableError
 from captioner.results import Caption
 from captioner_client import (
     AsyncCaptionClient,
-    AuthenticationError,
     CaptionClient,
     ClientOptions,
     DeadlineExceededError,
@@ -39,8 +27,6 @@ from captioner_client import (
     ServerError,
     ServerUnavailableError,
 )
-from captioner_client.channel import make_target, parse_addresses
-from captioner_client.errors import broken_off
 
 
 def test_deadlines_are_kept() -> None:
@@ -81,57 +67,6 @@ def test_where_nothing_is_said_the_address_is_named() -> None:
             pytest.raises(DeadlineExceededError, match=f"no answer from {address} within 0.3 s"),
         ):
             client.get_model()
-
-
-def test_what_listens_but_speaks_something_else_is_asked_about() -> None:
-    options = ClientOptions(max_attempts=1, wait_s=0)
-    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as web, ThreadPoolExecutor() as threads:
-        threads.submit(web.serve_forever)
-        try:
-            with (
-                CaptionClient(f"127.0.0.1:{web.server_port}", options) as client,
-                pytest.raises(ServerUnavailableError, match=r"\(is this its gRPC port\?\)"),
-            ):
-                client.get_model()
-        finally:
-            web.shutdown()
-    with serve(FakeModel()) as server:
-        encrypted = dataclasses.replace(options, tls=True)
-        with (
-            CaptionClient(server.address, encrypted) as client,
-            pytest.raises(ServerUnavailableError, match=r"does it use TLS\?\)"),
-        ):
-            client.get_model()
-
-
-def refuse(listening: socket.socket) -> None:
-    """Answer every call on a connection with the HTTP status 413, as a proxy does whose limit it exceeds."""
-    connection, _ = listening.accept()
-    with suppress(OSError), connection, connection.makefile("rb") as stream:
-        stream.read(24)  # the preface of HTTP/2
-        connection.sendall(b"\0\0\0\4\0\0\0\0\0")  # settings
-        while len(head := stream.read(9)) == 9:
-            stream.read(int.from_bytes(head[:3]))
-            if head[3] == 1:  # headers: they, and the stream, end with `:status: 413`
-                connection.sendall(b"\0\0\5\1\5" + head[5:] + b"\x08\x03413")
-
-
-def test_a_proxy_that_takes_no_large_requests_is_told_from_a_server_that_is_gone() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        # gRPC closes the connection later than its client.
-        threading.Thread(target=refuse, args=(listening,), daemon=True).start()
-        with CaptionClient(f"127.0.0.1:{listening.getsockname()[1]}") as client:
-            with pytest.raises(ImageTooLargeError, match="a proxy"):
-                client.caption(make_image(1))
-            with pytest.raises(ImageTooLargeError, match="a proxy"):
-                list(client.stream(make_image(1)))
-
-
-def test_a_batch_that_a_proxy_breaks_off_says_why() -> None:
-    """It is sent again: the limit may be for all its images."""
-    said = "Received http2 header with status: 413"
-    error = grpc.aio.AioRpcError(grpc.StatusCode.UNKNOWN, grpc.aio.Metadata(), grpc.aio.Metadata(), said)
-    assert f"broken off: {said} (a proxy" in str(broken_off(error, "captions.example:50051"))
 
 
 def test_looking_up_a_name_counts_in_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,111 +305,3 @@ def test_an_image_that_is_gone_when_it_is_sent_again_fails_alone(tmp_path: Path)
     assert len(outcomes) == len(photos)
     kinds = {type(outcome) for outcome in outcomes}
     assert kinds == {Caption, ImageUnreadableError} and all(isinstance(o, Caption) for o in outcomes[:10])
-
-
-def test_a_token_is_sent(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("secret")
-    with serve(FakeModel(), token_file=tmp_path / "token") as server:
-        with CaptionClient(server.address, ClientOptions(token="secret")) as client:
-            assert client.caption([make_image(1)])
-        with CaptionClient(server.address) as client, pytest.raises(AuthenticationError):
-            client.caption(make_image(1))
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
-def test_tls_encrypts_and_checks_the_certificate(tmp_path: Path) -> None:
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-    ]
-    command += ["-days", "1", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    command += ["-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True)
-    with serve(FakeModel(), tls_certificate=certificate, tls_key=key) as server:
-        port = server.address.split(":")[1]
-        trusting = ClientOptions(root_certificates=certificate)
-        for addresses in (f"localhost:{port}", [f"localhost:{port}", f"localhost:{port}"]):
-            with CaptionClient(addresses, trusting) as client:
-                assert client.caption(make_image(1)).text
-        with (
-            CaptionClient(f"localhost:{port}", ClientOptions(tls=True)) as client,
-            pytest.raises(ServerUnavailableError),
-        ):
-            client.caption(make_image(1))
-
-
-@pytest.mark.parametrize("content", [b"", b"\x00\xff", b"-----BEGIN DH PARAMETERS-----"])
-def test_files_without_a_certificate_or_key_are_refused_at_once(tmp_path: Path, content: bytes) -> None:
-    for what in ("certificate", "key"):
-        (tmp_path / what).write_bytes(f"-----BEGIN {what.upper()}-----".encode())
-    (tmp_path / "wrong").write_bytes(content)
-    own = {"certificate": tmp_path / "certificate", "key": tmp_path / "key"}
-    for name, what in (("root_certificates", "certificate"), ("certificate", "certificate"), ("key", "key")):
-        options = ClientOptions(**{**own, name: tmp_path / "wrong"})
-        with (
-            CaptionClient("localhost:1", options) as client,
-            pytest.raises(OptionsError, match=f"wrong has no {what} in PEM"),
-        ):
-            client.caption(make_image(1))
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        *({"token": token} for token in ("", "abc\n", "a\nb", "alice secret", "é", b"abc")),
-        {"max_attempts": 1.5},
-        {"batch_window": True},
-        {"timeout_s": "5"},
-        {"timeout_s": None},
-        {"root_certificates": 5},
-    ],
-)
-def test_options_of_a_wrong_kind_are_refused_by_name(wrong: dict[str, object]) -> None:
-    with pytest.raises(OptionsError) as caught:
-        ClientOptions(**wrong)
-    assert caught.value.field in wrong
-
-
-def test_files_may_be_named_by_texts() -> None:
-    options = ClientOptions(root_certificates="missing.pem", wait_s=0)
-    with (
-        CaptionClient("localhost:1", options) as client,
-        pytest.raises(OptionsError, match=r"missing\.pem: No"),
-    ):
-        client.get_model()
-
-
-@pytest.mark.parametrize(
-    "addresses",
-    [
-        *("", "host", "host:", ":1", "host:0", "host:x", "host:²", [], ["a:1", ""]),
-        *("http://localhost:50051", "a b:1", "localhost:1:2", "host/path:1", "unix:/tmp/a,b:1"),
-        *(f"{'a' * 64}:1", "a..b:50051", ".:1", f"{'é' * 60}:1", ["a:1", "a..b:1"]),
-    ],
-)
-def test_what_is_no_address_is_a_mistake(addresses: object) -> None:
-    for kind in (CaptionClient, AsyncCaptionClient):
-        with pytest.raises(OptionsError):
-            kind(addresses)
-
-
-@pytest.mark.parametrize(
-    ("addresses", "target"),
-    [
-        (["example.org:50051"], "dns:///example.org:50051"),
-        (["[::1]:7"], "dns:///[::1]:7"),
-        (["[fe80::1%eth0.1]:7"], "dns:///[fe80::1%eth0.1]:7"),
-        (["caption_server-1.lan:7"], "dns:///caption_server-1.lan:7"),
-        (["unix:/tmp/socket"], "unix:/tmp/socket"),
-        (["127.0.0.1:1", "127.0.0.2:2"], "ipv4:127.0.0.1:1,127.0.0.2:2"),
-    ],
-)
-def test_addresses_become_targets(addresses: list[str], target: str) -> None:
-    assert make_target(parse_addresses(addresses)) == target

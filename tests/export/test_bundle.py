@@ -14,7 +14,8 @@ from support import power, squares
 
 from captioner.captioner import Captioner
 from captioner.errors import DataError
-from captioner.export.bundle import TABLE, export_bundle
+from captioner.export.bundle import export_bundle
+from captioner.export.card import TABLE
 from captioner.export.parity import ParityError, check_parity
 from captioner.export.release import measure
 from captioner.metrics import evaluate_captions

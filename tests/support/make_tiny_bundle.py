@@ -20,7 +20,7 @@ from captioner.images.opening import load_pixels
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.options import CaptionOptions
-from captioner.training.config.options import SourceOptions, StageOptions, TrainOptions
+from captioner.training.config.train_options import SourceOptions, StageOptions, TrainOptions
 from captioner.training.objectives.cross_entropy import cross_entropy
 from captioner.training.weights import checkpoint
 from support import tiny_cnn

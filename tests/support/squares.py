@@ -14,7 +14,7 @@ from PIL import Image
 from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.model import ModelOptions
 from captioner.options import CaptionOptions
-from captioner.training.config.options import SourceOptions, StageOptions, TrainOptions
+from captioner.training.config.train_options import SourceOptions, StageOptions, TrainOptions
 from captioner.training.loop.trainer import Trainer
 from captioner.training.progress import Progress
 from captioner.words.imagenet import CLASSES

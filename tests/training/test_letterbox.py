@@ -18,9 +18,10 @@ from captioner.export.bundle import export_bundle
 from captioner.images.letterbox import Letterbox
 from captioner.images.opening import load_pixels
 from captioner.nn.encoder import GridEncoder, build_backbone
-from captioner.training.data import cache
-from captioner.training.data.cache import FeatureCache, FrozenPart, build_cache, trained_outputs
+from captioner.training.data import pixel_network, stored_arrays
 from captioner.training.data.examples import Example, load_examples
+from captioner.training.data.feature_cache import FeatureCache, build_cache
+from captioner.training.data.frozen_part import FrozenPart, trained_outputs
 from captioner.training.loop.trainer import Trainer
 from captioner.training.loop.validation import validate
 from captioner.training.weights import checkpoint
@@ -69,7 +70,9 @@ def shown(examples: list[Example], rows: list[int], mirrored: list[int]) -> np.n
 def test_masks_are_kept_and_mirrored_with_the_photos(
     tmp_path, encoder, examples, frozen, monkeypatch
 ) -> None:
-    monkeypatch.setattr(cache, "pixel_session", lambda module, _: _Session(module))  # seconds to export
+    monkeypatch.setattr(
+        pixel_network, "pixel_session", lambda module, _: _Session(module)
+    )  # seconds to export
     rows, mirrored = [0, 1, 2, 3, 7, 2], [0, 1, 0, 1, 0, 1]
     expected = shown(examples, rows, mirrored)
     for _ in range(2):  # computed, and as it lies on the disk
@@ -105,7 +108,7 @@ def test_letterboxed_photos_are_another_cache(tmp_path, encoder, examples) -> No
 
 
 def test_an_interrupted_cache_goes_on(tmp_path, encoder, examples, monkeypatch) -> None:
-    monkeypatch.setattr(cache, "BATCH", 1)
+    monkeypatch.setattr(stored_arrays, "BATCH", 1)
     expected = build(tmp_path / "whole", encoder, examples)
 
     def interrupt(done: int, _: int) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from captioner.cli.arguments.model import image_limits
-from captioner.errors import DataError, ImageError, ImageUnreadableError
+from captioner.errors import DataError, ImageError, ImageUnreadableError, reason_of
 from captioner.images.suffixes import is_archive
 from captioner.images.urls import is_data_url, is_url
 from captioner.options import MAX_INCLUDE
@@ -210,7 +210,7 @@ class Inputs:
         try:
             os.scandir(name).close()
         except OSError as error:
-            return ImageUnreadableError(f"this folder: {error.strerror}")
+            return ImageUnreadableError(f"this folder: {reason_of(error)}")
         return ImageUnreadableError("there are no images in this folder")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.caption_options import add_search_arguments
 from captioner.cli.arguments.values import device, given_flags, positive
-from captioner.errors import OptionsError
+from captioner.errors import OptionsError, reason_of
 from captioner.files.rights import is_open_to_all
 from captioner.model.graphs.device import DEVICE_HELP, DEVICES
 from captioner.model.installed import is_path, used_model
@@ -245,7 +245,7 @@ def _read_token(path: Path) -> str:
     try:
         token = path.read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not a text file"
+        reason = reason_of(error, "not a text file")
         raise OptionsError(f"--token-file: {path}: {reason}", "token_file") from error
     if not token:
         raise OptionsError(f"--token-file: {path}: the file is empty", "token_file")

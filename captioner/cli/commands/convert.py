@@ -23,7 +23,7 @@ from captioner.cli.commands.batch.outputs import (
     output_options,
     read_corrections,
     say_unused_corrections,
-    unused_corrections,
+    unmatched_corrections,
 )
 from captioner.cli.commands.batch.wording import make_transform
 from captioner.cli.output import report_failure
@@ -83,7 +83,7 @@ def convert(request: ConvertRequest) -> int:
     from captioner.folder.outputs.place import check_no_input
     from captioner.folder.recorded import RecordedEngine, RecordedSource
     from captioner.folder.records import MAX_RECORD_BYTES
-    from captioner.folder.run import FolderRun
+    from captioner.folder.run import FolderRun, RunOptions
 
     for output in output_files(request.output, request.format):
         check_no_input(output, [request.captions, *request.input_files])
@@ -97,22 +97,21 @@ def convert(request: ConvertRequest) -> int:
             RecordedEngine(),
             make_output(request.output, wanted, request.format),
             options,
+            RunOptions(max_bytes=MAX_RECORD_BYTES, overwrite=request.overwrite),
             transform=transform,
-            max_bytes=MAX_RECORD_BYTES,
-            overwrite=request.overwrite,
             listed=corrections.match if corrections else None,
         )
         with run:
             if corrections and not request.quiet:
-                for text in unused_corrections(corrections):
+                for text in unmatched_corrections(corrections):
                     print(f"captioner: {text}", file=sys.stderr)
             for _ in run:
                 pass
             for result in run.failures():
                 report_failure(result.image, str(result.error))
-            failed, left_out = run.count_failed()
+            failed, low_confidence = run.count_failed()
         if not request.quiet:
-            more = f", {left_out} left out" if left_out else ""
+            more = f", {low_confidence} left out" if low_confidence else ""
             said = f"{counted(run.total, 'image')} in {request.output}, {failed} of them failed{more}"
             print(f"captioner: {printable(said)}", file=sys.stderr)
     say_unused_corrections(request, request.captions)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from captioner.cli.arguments.caption_options import caption_options
 from captioner.cli.arguments.model import LocalModel, ServedModel, add_caption_arguments, chosen_model
 from captioner.cli.arguments.values import port
-from captioner.errors import OptionsError
+from captioner.errors import OptionsError, reason_of
 
 if TYPE_CHECKING:
     from captioner.options import CaptionOptions
@@ -85,7 +85,7 @@ def _serve(app: Any, port: int) -> None:
     try:
         listening = socket.create_server(("127.0.0.1", port))
     except OSError as error:
-        raise OptionsError(f"cannot listen on 127.0.0.1:{port}: {error.strerror}", "http_port") from error
+        raise OptionsError(f"cannot listen on 127.0.0.1:{port}: {reason_of(error)}", "http_port") from error
     with listening:
         place = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
         print(f"{place} (Ctrl-C ends)", file=sys.stderr, flush=True)

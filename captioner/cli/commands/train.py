@@ -17,7 +17,7 @@ from captioner.cores import check_parallel
 from captioner.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
-    from captioner.training.config.options import TrainOptions
+    from captioner.training.config.train_options import TrainOptions
 
 RECIPES = Path(captioner.__file__).parent / "training" / "recipes"
 
@@ -106,7 +106,7 @@ def train(request: Request) -> int:
     import torch
 
     from captioner.files.locks import hold_folder
-    from captioner.training.config.options import TrainOptions
+    from captioner.training.config.train_options import TrainOptions
 
     if request.threads is not None:
         torch.set_num_threads(request.threads)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from captioner.errors import DeviceError
+from captioner.errors import DeviceError, reason_of
 from captioner.folder.cluster.options import RayOptions
 
 _CONNECT_TIMEOUT_S = 10.0
@@ -23,7 +23,7 @@ def check_reachable(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S).close()
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = reason_of(error)
         raise DeviceError(f"no Ray answers at {address} (RAY_ADDRESS): {reason}") from None
 
 

@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import IO, Any
 
-from captioner.folder.outputs.options import Record, keywords_of_record
+from captioner.folder.outputs.options import Record
 from captioner.folder.outputs.table import COLUMNS, Table, flatten
+from captioner.folder.records import keywords_of_record
 
 _FORMULA = "[=+\\-@\uff1d\uff0b\uff0d\uff20]"
 """What a cell begins with that a spreadsheet computes, in both widths."""

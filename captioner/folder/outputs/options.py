@@ -1,8 +1,8 @@
-"""Settings of an output."""
+"""Options of an output, and how it transforms records."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,6 @@ Record = Mapping[str, Any]
 
 def unchanged(record: Record) -> Record:
     return record
-
-
-def keywords_of_record(record: Record) -> Sequence[str]:
-    """Those of the photo, which may be none, or of a caption that a person wrote."""
-    from captioner.words.keywords import keywords_of
-
-    of_machine: Sequence[str] = record.get("keywords", ())
-    return of_machine if of_machine or "log_prob" in record else keywords_of(record["caption"])
 
 
 def ignore(name: str, error: CaptionerError) -> None:

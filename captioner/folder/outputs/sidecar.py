@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
 
-from captioner.errors import OptionsError, OutputError
+from captioner.errors import OptionsError, OutputError, reason_of
 from captioner.files.destination import writing
 from captioner.files.held_folder import Folder
 from captioner.files.partial import remove_stale, replacing_in
@@ -94,7 +94,7 @@ class SidecarOutput:
             written = self._put(target, record, wanted, published)
         except OSError as error:
             place = self._folder / target
-            self.reject(entry, f"cannot write {place}: {error.strerror or error}", state, error)
+            self.reject(entry, f"cannot write {place}: {reason_of(error)}", state, error)
         else:
             self.settle(entry, written, published, state)
 
@@ -157,7 +157,7 @@ class SidecarOutput:
         """Record that the caption of this photo cannot be written. Raises `OutputError` instead if the
         cause affects all photos, such as a full disk."""
         if isinstance(cause, OSError) and cause.errno in _OF_ALL:
-            raise OutputError(f"cannot write {self._folder}: {cause.strerror}") from cause
+            raise OutputError(f"cannot write {self._folder}: {reason_of(cause)}") from cause
         if entry.record.get("error", {}).get("message") == reason:
             return  # an earlier run has failed in the same way, which this one reports
         error = OutputError(reason)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from captioner.errors import DataError, ImageUnreadableError
+from captioner.errors import DataError, ImageUnreadableError, reason_of
 from captioner.files.zip_archive import Bounded, ZipArchive
 from captioner.folder.items import Found
 from captioner.folder.sources.files import stamp_of, too_many_bytes
@@ -47,7 +47,7 @@ def open_archive(path: Path, selection: Selection | None = None) -> Source:
     try:
         return source(path, selection or Selection())
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror or 'damaged'}") from None
+        raise DataError(f"{path}: {reason_of(error, 'damaged')}") from None
     except (zipfile.BadZipFile, NotImplementedError, *_DAMAGE) as error:
         raise DataError(f"{path}: not a {kind} archive, or damaged ({error})") from None
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from unicodedata import normalize
 
-from captioner.errors import DataError, ImageTooLargeError, ImageUnreadableError
+from captioner.errors import DataError, ImageTooLargeError, ImageUnreadableError, reason_of
 from captioner.folder.items import Found
 from captioner.folder.sources.selection import Selection
 from captioner.folder.sources.source import LeftOut
@@ -33,7 +33,7 @@ class FolderSource:
         try:
             os.scandir(self.root).close()
         except OSError as error:
-            raise DataError(f"{self.root}: {error.strerror}") from None
+            raise DataError(f"{self.root}: {reason_of(error)}") from None
         inside = os.path.join(os.path.realpath(self.root), "")  # noqa: PTH118 (with a separator at the end)
         folders = [""]
         while folders:
@@ -41,7 +41,7 @@ class FolderSource:
             try:
                 entries = os.scandir(self.root / folder)
             except OSError as error:
-                yield Found(folder, os.fsencode(folder), "", f"this folder: {error.strerror}")
+                yield Found(folder, os.fsencode(folder), "", f"this folder: {reason_of(error)}")
                 continue
             with entries:
                 for entry in entries:
@@ -161,7 +161,7 @@ def read_regular(path: Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
                 raise too_many_bytes(max_bytes)
             return file.read(status.st_size), status
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
-        raise ImageUnreadableError(getattr(error, "strerror", None) or "not a valid path") from error
+        raise ImageUnreadableError(reason_of(error, "not a valid path")) from error
 
 
 def too_many_bytes(limit: int) -> ImageTooLargeError:
@@ -184,7 +184,7 @@ def _look(name: str, path: Path, locator: bytes, stamp: Stamp) -> Found:
     try:
         status = path.stat()
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not a valid path"
+        reason = reason_of(error, "not a valid path")
         lost = path.is_symlink() and isinstance(error, FileNotFoundError)
         return Found(name, locator, "", "a link to a file that is not there" if lost else reason)
     problem = "" if stat.S_ISREG(status.st_mode) else "not a regular file"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from captioner.errors import DataError
+from captioner.errors import DataError, reason_of
 
 ARCHIVE = "meteor-1.5.jar"
 PARAPHRASES = Path("data") / "paraphrase-en.gz"
@@ -93,9 +93,7 @@ def read_archive(folder: Path) -> tuple[Synonyms, frozenset[str]]:
             }
             return Synonyms(sets, bases), frozenset(lines("function/english.words"))
     except (OSError, zipfile.BadZipFile, KeyError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"{path}: not the archive of METEOR 1.5 ({getattr(error, 'strerror', None) or error})"
-        ) from None
+        raise DataError(f"{path}: not the archive of METEOR 1.5 ({reason_of(error)})") from None
 
 
 def read_paraphrases(folder: Path, known: set[Phrase]) -> dict[Phrase, list[Phrase]]:
@@ -117,9 +115,7 @@ def read_paraphrases(folder: Path, known: set[Phrase]) -> dict[Phrase, list[Phra
                 if target is not None:
                     table.setdefault(source, []).append(target)
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"{path}: not METEOR's paraphrase table ({getattr(error, 'strerror', None) or error})"
-        ) from None
+        raise DataError(f"{path}: not METEOR's paraphrase table ({reason_of(error)})") from None
     return table
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from captioner.nn.attention import Attention
 from captioner.nn.decoder.bonus import Bonuses
-from captioner.nn.decoder.words import TiedEmbedding
+from captioner.nn.decoder.embedding import TiedEmbedding
 
 Tensors = dict[str, Tensor]
 

@@ -12,7 +12,7 @@ from captioner.nn.attention import Attention, Sentinel
 from captioner.nn.blocks import masked_mean
 from captioner.nn.decoder.base import Decoder, DecoderSizes, Step, Tensors, every_cell
 from captioner.nn.decoder.bonus import Spoken
-from captioner.nn.decoder.words import TiedEmbedding
+from captioner.nn.decoder.embedding import TiedEmbedding
 
 
 class Look(NamedTuple):

@@ -19,7 +19,7 @@ from captioner.nn.decoder.base import (
     every_cell,
     expand_beams,
 )
-from captioner.nn.decoder.words import TiedEmbedding
+from captioner.nn.decoder.embedding import TiedEmbedding
 
 EXPANSION = 4
 """Inner features of the feed-forward layers per hidden feature, as in the paper."""

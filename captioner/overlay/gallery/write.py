@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from captioner.errors import OptionsError
+from captioner.errors import OptionsError, reason_of
 from captioner.files.destination import find_destination, replacing, writing
 from captioner.files.held_folder import Folder
 from captioner.files.whole_folder import folder_aside, sync_folder
@@ -92,7 +92,7 @@ def write_gallery(
             sync_folder(partial)
             _put_in_place(page, content, partial, old)
     except OSError as error:
-        raise OptionsError(f"cannot write {page}: {error.strerror or error}", "output") from error
+        raise OptionsError(f"cannot write {page}: {reason_of(error)}", "output") from error
     return GallerySummary(page, len(rows), failed)
 
 

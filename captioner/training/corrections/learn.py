@@ -20,11 +20,12 @@ from captioner.errors import DataError
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.encoder.taught import TaughtPhotos
 from captioner.nn.model import CaptionModel
-from captioner.training.config.options import TrainOptions
+from captioner.training.config.train_options import TrainOptions
 from captioner.training.corrections.prototypes import prototypes
 from captioner.training.data.batches import Batch, epoch_batches, make_groups
-from captioner.training.data.cache import FeatureCache, FrozenPart, build_cache, trained_outputs
 from captioner.training.data.examples import Example, load_examples
+from captioner.training.data.feature_cache import FeatureCache, build_cache
+from captioner.training.data.frozen_part import FrozenPart, trained_outputs
 from captioner.training.data.left_out import LeftOut
 from captioner.training.objectives.likelihood import log_probs_of
 from captioner.training.progress import Progress

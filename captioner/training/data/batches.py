@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from captioner.model.vocabulary import SPECIAL, Vocabulary
-from captioner.training.config.options import StageOptions
+from captioner.training.config.train_options import StageOptions
 from captioner.training.data.examples import Example
 
 CAPTIONS_PER_GROUP = 5

@@ -20,7 +20,7 @@ from captioner.references import (
 )
 from captioner.references.files import ImageFiles
 from captioner.surrogates import name_bytes
-from captioner.training.config.options import SourceOptions
+from captioner.training.config.train_options import SourceOptions
 
 
 @dataclass(frozen=True)

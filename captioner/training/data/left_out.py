@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from captioner.errors import DataError
-from captioner.training.data.cache import FeatureCache
 from captioner.training.data.examples import Example
+from captioner.training.data.feature_cache import FeatureCache
 
 MOST_NAMED = 5
 """How many missing photos are named. The others are most often missing for the same reason."""

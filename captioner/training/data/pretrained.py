@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from captioner.nn.encoder import Backbone, build_backbone
-from captioner.training.data.cache import fingerprint, on_pixels
+from captioner.training.data.pixel_network import fingerprint, on_pixels
 from captioner.training.data.teacher_features import CELLS
 
 

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from captioner.errors import DataError
+from captioner.errors import DataError, ImageError, reason_of
 from captioner.images.opening import open_image, to_pixels
 from captioner.training.data.augment import crop_box
-from captioner.training.data.cache import at_once, fill, naming, on_threads
 from captioner.training.data.examples import Example
 from captioner.training.data.placing import place, sent, take
+from captioner.training.data.stored_arrays import at_once, fill, on_threads
 
 CPU = torch.device("cpu")
 CELLS, WHOLE = "cells", "whole"
@@ -61,7 +61,7 @@ class FeatureNetwork:
             content = path.read_bytes()
             self._session = ort.InferenceSession(content, providers=providers)
         except OSError as error:
-            raise DataError(f"cannot read the teacher network {path}: {error.strerror}") from None
+            raise DataError(f"cannot read the teacher network {path}: {reason_of(error)}") from None
         except Exception as error:  # ONNX Runtime's have no class in common
             raise DataError(f"{path} is not an ONNX network that can be run: {error}") from None
         self.path, self.name, self.normalization = path, path.stem, normalization
@@ -151,7 +151,7 @@ def build_features(
     """Compute the features that `folder` lacks; `progress(done, total)` is called after each batch.
     `TeacherFeatures` gives them on the `device`.
 
-    Raises as `captioner.training.data.cache.build_cache` does.
+    Raises as `captioner.training.data.feature_cache.build_cache` does.
     """
     identity = {
         "network": network.fingerprint,
@@ -161,8 +161,10 @@ def build_features(
     }
 
     def read(example: Example) -> tuple[np.ndarray, np.ndarray]:
-        with naming(example):
+        try:
             photo = open_image(example.files.read(example.image.name), target=2 * network.side)
+        except ImageError as error:
+            raise type(error)(f"{example.key}: {error}") from None
         shown = [(0, 0, *photo.size)]
         shown += [crop_box(photo.size, example.key, number) for number in range(1, crops + 1)]
         return to_pixels(photo, network.side), np.array(shown, dtype=np.float32) / (photo.size * 2)

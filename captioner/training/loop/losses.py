@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from captioner.errors import DataError
 from captioner.training.data.augment import disturb, enlarge, hide, hide_means, random_part
 from captioner.training.data.batches import Batch, Group, epoch_batches
-from captioner.training.data.cache import FeatureCache, trained_outputs
+from captioner.training.data.feature_cache import FeatureCache
+from captioner.training.data.frozen_part import trained_outputs
 from captioner.training.data.placing import sent
 from captioner.training.objectives import OBJECTIVES
 from captioner.training.objectives.base import Objective

@@ -14,7 +14,7 @@ from typing import Any
 from captioner.errors import DataError
 from captioner.options import MAX_WORDS, CaptionOptions
 from captioner.printable import counted
-from captioner.training.config.options import AUTO, DEFAULT_OBJECTIVES, StageOptions, TrainOptions
+from captioner.training.config.train_options import AUTO, DEFAULT_OBJECTIVES, StageOptions, TrainOptions
 from captioner.training.data.examples import Example
 from captioner.words.tokens import tokenize
 

@@ -13,9 +13,10 @@ import torch
 from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
-from captioner.training.config.options import TrainOptions
-from captioner.training.data.cache import FeatureCache, FrozenPart, build_cache
+from captioner.training.config.train_options import TrainOptions
 from captioner.training.data.examples import Example, check_names, load_examples
+from captioner.training.data.feature_cache import FeatureCache, build_cache
+from captioner.training.data.frozen_part import FrozenPart
 from captioner.training.data.left_out import LeftOut
 from captioner.training.loop.plan import described, planned
 from captioner.training.progress import Progress

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from captioner.files.destination import replacing
-from captioner.training.config.options import TrainOptions
+from captioner.training.config.train_options import TrainOptions
 
 
 def mean_score(record: Mapping[str, Any]) -> float:

@@ -13,7 +13,7 @@ import torch
 
 from captioner.errors import DataError, clip
 from captioner.files.destination import replacing
-from captioner.training.config.options import TrainOptions
+from captioner.training.config.train_options import TrainOptions
 from captioner.training.data.examples import Example
 from captioner.training.loop.report import plot_curves
 from captioner.training.weights import checkpoint

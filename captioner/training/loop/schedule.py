@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from captioner.nn.model import CaptionModel
-from captioner.training.config.options import StageOptions
+from captioner.training.config.train_options import StageOptions
 
 
 def make_optimizer(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from captioner.errors import DataError
-from captioner.training.config.options import StageOptions, TrainOptions
+from captioner.training.config.train_options import StageOptions, TrainOptions
 from captioner.training.data.batches import Batch
 from captioner.training.loop.calibrate import Said, calibrate
 from captioner.training.loop.losses import Losses, forward
@@ -110,6 +110,11 @@ class Trainer:
             self.stage, self.epoch = self.stage + 1, 0
             if self.stage < len(self.options.stages):
                 self._start_stage()
+        self._note_doubts()
+        return self.history
+
+    def _note_doubts(self) -> None:
+        """Say it if the scores cannot tell the best epoch, or if none is better than the start."""
         said = {caption for example in self.val_examples for caption in example.image.captions}
         if len(said) == 1:
             self.progress.note(
@@ -120,7 +125,6 @@ class Trainer:
             self.progress.note(
                 "no epoch captions the validation images better than the model that the run started from"
             )
-        return self.history
 
     def _can_be_in_bfloat16(self) -> bool:
         wanted = self.options.precision == "bfloat16"
@@ -145,23 +149,10 @@ class Trainer:
     def _run_epoch(self) -> None:
         stage = self.current
         batches = self.losses.batches(self.epoch)
-        steps = len(batches)
-        started, saved = time.monotonic(), time.monotonic()
+        steps, epochs = len(batches), stage.epochs * stage.runs
+        started = time.monotonic()
         taken, first = StepLosses(self.device, self.batch), self.batch
-        epochs = stage.epochs * stage.runs
-        what = f"{stage.name} {self.epoch + 1} of {epochs}"
-        with self.progress.task(what, steps, self.batch) as tell:
-            while self.batch < steps and (used := self.clock.share_of(stage)) < 1:
-                step = self.epoch % stage.epochs * steps + self.batch
-                set_learning_rate(self.optimizer, stage, step, max(used, step / (stage.epochs * steps)))
-                self._train_batch(batches[self.batch], taken)
-                self.batch += 1
-                tell(self.batch, losses_in_words(taken.mean(last=50)))
-                if time.monotonic() - saved > self.checkpoint_every_s:
-                    taken.read()  # before what may be wrong is saved
-                    self._save()
-                    saved = time.monotonic()
-        taken.read()
+        self._take_steps(batches, taken)
         record: dict[str, Any] = {
             "stage": stage.name,
             "epoch": self.epoch + 1,
@@ -187,6 +178,24 @@ class Trainer:
             self._end_run()
         if due:
             self._save()
+
+    def _take_steps(self, batches: Sequence[Batch], taken: StepLosses) -> None:
+        """The steps of an epoch that are left, until the time of the stage is over."""
+        stage, steps = self.current, len(batches)
+        saved = time.monotonic()
+        what = f"{stage.name} {self.epoch + 1} of {stage.epochs * stage.runs}"
+        with self.progress.task(what, steps, self.batch) as tell:
+            while self.batch < steps and (used := self.clock.share_of(stage)) < 1:
+                step = self.epoch % stage.epochs * steps + self.batch
+                set_learning_rate(self.optimizer, stage, step, max(used, step / (stage.epochs * steps)))
+                self._train_batch(batches[self.batch], taken)
+                self.batch += 1
+                tell(self.batch, losses_in_words(taken.mean(last=50)))
+                if time.monotonic() - saved > self.checkpoint_every_s:
+                    taken.read()  # before what may be wrong is saved
+                    self._save()
+                    saved = time.monotonic()
+        taken.read()
 
     def _record(self, record: dict[str, Any], validate: bool = True) -> None:
         """Validate, and add the record to the history and its files."""

@@ -19,8 +19,9 @@ from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
 from captioner.training.data.batches import CAPTIONS_PER_GROUP, chunks, encode, pad
-from captioner.training.data.cache import FeatureCache, trained_outputs
 from captioner.training.data.examples import Example
+from captioner.training.data.feature_cache import FeatureCache
+from captioner.training.data.frozen_part import trained_outputs
 from captioner.training.loop.calibrate import Said
 from captioner.training.objectives.likelihood import log_likelihoods
 from captioner.words.tokens import tokenize

@@ -19,7 +19,9 @@ from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
-from captioner.training.data.cache import FeatureCache, at_once, trained_outputs
+from captioner.training.data.feature_cache import FeatureCache
+from captioner.training.data.frozen_part import trained_outputs
+from captioner.training.data.stored_arrays import at_once
 from captioner.training.names.stand_ins import count_stand_ins, mentions, replaced
 from captioner.words.english import with_article
 from captioner.words.tokens import tokenize

@@ -29,9 +29,10 @@ from captioner.model.vocabulary import Vocabulary
 from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.encoder import GridEncoder
 from captioner.nn.model import CaptionModel
-from captioner.training.config.options import LabelClassOptions
-from captioner.training.data.cache import FeatureCache, trained_outputs
+from captioner.training.config.train_options import LabelClassOptions
 from captioner.training.data.examples import Example
+from captioner.training.data.feature_cache import FeatureCache
+from captioner.training.data.frozen_part import trained_outputs
 from captioner.training.names.class_words import class_names, forms_of_name
 from captioner.training.progress import Progress
 from captioner.words.tokens import tokenize

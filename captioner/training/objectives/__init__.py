@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from captioner.training.config.options import OBJECTIVE_OPTIONS, ObjectiveOptions
+from captioner.training.config.train_options import OBJECTIVE_OPTIONS, ObjectiveOptions
 from captioner.training.objectives.attention_entropy import AttentionEntropy
 from captioner.training.objectives.bag_of_words import BagOfWords
 from captioner.training.objectives.base import Objective

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from captioner.training.config.options import ObjectiveOptions
+from captioner.training.config.train_options import ObjectiveOptions
 from captioner.training.objectives.base import Objective
 from captioner.training.objectives.likelihood import mean_of_words
 from captioner.training.run import Step

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from captioner.errors import DataError
 from captioner.model.vocabulary import SPECIAL
-from captioner.training.config.options import ObjectiveOptions
+from captioner.training.config.train_options import ObjectiveOptions
 from captioner.training.data.batches import CAPTIONS, LABELS, word_weights
 from captioner.training.objectives.base import Objective
 from captioner.training.run import Run, Step

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from captioner.errors import DataError
 from captioner.nn.model import CaptionModel
-from captioner.training.config.options import ObjectiveOptions
+from captioner.training.config.train_options import ObjectiveOptions
 from captioner.training.data.batches import CAPTIONS, Group
 from captioner.training.run import Run, Step
 

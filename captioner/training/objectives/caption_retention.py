@@ -17,9 +17,9 @@ from torch import Tensor
 
 from captioner.errors import DataError
 from captioner.nn.model import CaptionModel
-from captioner.training.config.options import ObjectiveOptions, TrainOptions
+from captioner.training.config.train_options import ObjectiveOptions, TrainOptions
 from captioner.training.data.batches import NAMED, RETAINED, Group, make_labelled_groups, make_retained_groups
-from captioner.training.data.cache import trained_outputs
+from captioner.training.data.frozen_part import trained_outputs
 from captioner.training.objectives.base import Objective
 from captioner.training.objectives.likelihood import mean_of_words
 from captioner.training.objectives.sampling import logits_of, sample, without_dropout

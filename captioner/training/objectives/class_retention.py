@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from captioner.errors import DataError
 from captioner.nn.encoder import pretrained_classifier
-from captioner.training.config.options import ObjectiveOptions, TrainOptions
+from captioner.training.config.train_options import ObjectiveOptions, TrainOptions
 from captioner.training.data.augment import enlarge
 from captioner.training.data.pretrained import PretrainedFeatures
 from captioner.training.data.teacher_features import build_features

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
-from captioner.training.config.options import ObjectiveOptions
+from captioner.training.config.train_options import ObjectiveOptions
 from captioner.training.objectives.base import Objective
 from captioner.training.run import Run, Step
 

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
-from captioner.training.config.options import ObjectiveOptions
-from captioner.training.data.cache import trained_outputs
+from captioner.training.config.train_options import ObjectiveOptions
+from captioner.training.data.frozen_part import trained_outputs
 from captioner.training.objectives.base import Objective, check_classes
 from captioner.training.objectives.likelihood import divergence, mean_of_words
 from captioner.training.run import Run, Step

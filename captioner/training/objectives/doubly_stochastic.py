@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from captioner.model.vocabulary import Vocabulary
-from captioner.training.config.options import ObjectiveOptions
+from captioner.training.config.train_options import ObjectiveOptions
 from captioner.training.objectives.base import Objective
 from captioner.training.run import Step
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from captioner.configuration import below
 from captioner.errors import DataError
-from captioner.training.config.options import ObjectiveOptions, TrainOptions
+from captioner.training.config.train_options import ObjectiveOptions, TrainOptions
 from captioner.training.data.augment import enlarge
 from captioner.training.data.teacher_features import NORMALIZATIONS, FeatureNetwork, build_features
 from captioner.training.objectives.base import Objective

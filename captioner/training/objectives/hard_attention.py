@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from captioner.model.vocabulary import Vocabulary
-from captioner.training.config.options import ObjectiveOptions
+from captioner.training.config.train_options import ObjectiveOptions
 from captioner.training.objectives.attention_entropy import attention_entropy
 from captioner.training.objectives.base import Objective
 from captioner.training.objectives.likelihood import log_probs_of

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from captioner.errors import DataError
-from captioner.training.config.options import ObjectiveOptions, TrainOptions
+from captioner.training.config.train_options import ObjectiveOptions, TrainOptions
 from captioner.training.objectives.base import Objective, check_classes
 from captioner.training.run import Run, Step
 

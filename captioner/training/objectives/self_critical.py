@@ -16,8 +16,8 @@ from torch import Tensor
 
 from captioner.errors import DataError
 from captioner.model.vocabulary import END, Vocabulary
-from captioner.training.config.options import ObjectiveOptions
 from captioner.training.config.tables import table
+from captioner.training.config.train_options import ObjectiveOptions
 from captioner.training.data.batches import NAMED, PHOTOS, Group, make_image_groups, make_labelled_groups
 from captioner.training.objectives.attention_entropy import attention_entropy
 from captioner.training.objectives.base import Objective

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captioner.errors import DataError, OutputError
+from captioner.errors import DataError, OutputError, reason_of
 from captioner.files.destination import replacing
 from captioner.model.bundle import CHECKPOINTS
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.nn.weights import current_name, read_tensors
-from captioner.training.config.options import TrainOptions
+from captioner.training.config.train_options import TrainOptions
 
 FORMAT = 1
 _WEIGHTS = ("model", "ema", "soup")
@@ -38,7 +38,7 @@ def save(path: Path, contents: Mapping[str, Any]) -> None:
         # If a write fails, PyTorch reports a fault of its own file format.
         if not isinstance(error.__context__, OSError):
             raise
-        raise OutputError(f"cannot write {path}: {error.__context__.strerror}") from None
+        raise OutputError(f"cannot write {path}: {reason_of(error.__context__)}") from None
 
 
 def halved(values: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -21,7 +21,7 @@ from captioner.nn.decoder.bonus.evidence import UNFITTED
 from captioner.nn.encoder import Backbone, build_backbone
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.options import FALLBACK, CaptionOptions
-from captioner.training.config.options import read_model
+from captioner.training.config.train_options import read_model
 from captioner.training.names.class_words import learnt_from
 from captioner.training.weights.checkpoint import load_model
 from captioner.training.weights.stored import ADDED, RARE, stored_weights

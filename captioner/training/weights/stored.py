@@ -22,7 +22,7 @@ ADDED = ".added"
 """Suffix of the rows of a weight that belong to words which came with corrections, after those of all other
 words (`captioner.export.taught`)."""
 RARE = "decoder.embedding.rare."
-"""Begins the names of the weights of `captioner.nn.decoder.words.RareWords`."""
+"""Begins the names of the weights of `captioner.nn.decoder.embedding.RareWords`."""
 
 
 def stored_weights(graph: bytes) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
 import numpy as np
 from PIL import Image
 
-from captioner.errors import CaptionerError, ImageTooLargeError, OptionsError
+from captioner.errors import CaptionerError, ImageTooLargeError
 from captioner.images.formats import HEAD_BYTES, detect_format
 from captioner.options import CaptionOptions
 from captioner.protocol import PixelModel, Pixels
@@ -21,8 +21,9 @@ from captioner_server.captioning.answers import AnswerWatch
 from captioner_server.captioning.batcher import Batcher
 from captioner_server.captioning.compute import Computed
 from captioner_server.captioning.decoders import Decoders
+from captioner_server.captioning.search_limits import SearchLimits
 from captioner_server.captioning.supervisor import Condition, Supervisor
-from captioner_server.captioning.words import WordStreams
+from captioner_server.captioning.word_streams import WordStreams
 from captioner_server.errors import BusyError, DeadlineError
 from captioner_server.intake.images import AdmittedImages
 from captioner_server.intake.ticket import Ticket
@@ -34,7 +35,6 @@ from captioner_server.options import ServerOptions
 _STALLED_BATCHES = 4
 _RETRY_AFTER_S = 1.0
 _NO_ANSWERS = ("cancelled", "internal", BusyError.code, DeadlineError.code)
-_LEAST_COST = 0.25  # the share of the encoder, which does not depend on the search
 
 
 class HostedModel:
@@ -42,12 +42,7 @@ class HostedModel:
 
     def __init__(self, model: PixelModel, options: ServerOptions, metrics: Metrics) -> None:
         self.model = model
-        self.defaults = dataclasses.replace(
-            model.defaults,
-            beam_size=min(model.defaults.beam_size or 1, options.max_beam_size),
-            max_words=min(model.defaults.max_words or 1, options.max_words),
-        )
-        """The default options of the model, reduced to the limits of the server."""
+        self.search = SearchLimits(model, options)
         self.observe: Callable[[bytes, CaptionOptions, Caption], None] | None = None
         """Called with each image that has been captioned."""
         self._options = options
@@ -60,9 +55,9 @@ class HostedModel:
             options.queue_size,
             options.max_batch_size,
             self._image_s,
-            self._decoders.expected_wait_s,
-            lambda: self._decoders.image_s,
-            options.max_wait_s,
+            decoder_wait_s=self._decoders.expected_wait_s,
+            decode_s=lambda: self._decoders.image_s,
+            max_wait_s=options.max_wait_s,
         )
         self._words = WordStreams(model, options.stream_workers, metrics)
         self._answers = AnswerWatch()
@@ -77,7 +72,7 @@ class HostedModel:
 
         async def attempt() -> None:
             ticket = Ticket(deadline_s=time.monotonic() + self._options.stuck_s)
-            await self._batcher.submit(pixels, self.defaults, ticket)
+            await self._batcher.submit(pixels, self.search.defaults, ticket)
 
         return Supervisor(
             self._batcher,
@@ -101,31 +96,15 @@ class HostedModel:
         loop = asyncio.get_running_loop()
         await self._decoders.warm_up()
         pixels = await self._decoders.load(_grey_png(), Ticket())
-        defaults = self.resolve(CaptionOptions())
+        defaults = self.search.resolve(CaptionOptions())
         for size in self._options.batch_sizes:
             batch = np.repeat(pixels[None], size, axis=0)
             started = time.monotonic()
             await loop.run_in_executor(None, self.model.caption_pixels, batch, defaults)
             self._batcher.learn(size, time.monotonic() - started)
-        greedy = self.resolve(CaptionOptions(beam_size=1))
+        greedy = self.search.resolve(CaptionOptions(beam_size=1))
         async for _ in self._words.untimed(Ticket(), pixels, greedy):
             pass
-
-    def resolve(self, options: CaptionOptions) -> CaptionOptions:
-        """The options with `defaults` filled in. Raises `OptionsError` for values beyond the limits and for a
-        head that the model does not have."""
-        most = self._options.max_beam_size
-        resolved = options.resolve(self.defaults, most)
-        if resolved.alternatives >= most > 1 or resolved.hypotheses > 4 * most:
-            field = "include" if resolved.include else "alternatives"
-            raise OptionsError(f"{field} would take more hypotheses than this server allows", field)
-        limits = {"beam_size": most, "max_words": self._options.max_words}
-        for name, limit in limits.items():
-            if getattr(resolved, name) > limit:
-                raise OptionsError(f"this server allows a {name} of at most {limit}", name)
-        resolved.check_head(self.model.heads)
-        self.model.check_include(resolved.include)
-        return resolved
 
     @property
     def most_images(self) -> int:
@@ -163,7 +142,7 @@ class HostedModel:
     def enter(self, ticket: Ticket, options: CaptionOptions, images: int = 1) -> Iterator[None]:
         """Admit the images of an interactive call. Raises `BusyError` if there is no room or the deadline is
         too close; `options` are resolved."""
-        ticket.images, ticket.cost = images, self._cost(options)
+        ticket.images, ticket.cost = images, self.search.cost(options)
         with self._admitted.enter(ticket):
             yield
 
@@ -174,7 +153,7 @@ class HostedModel:
     async def caption(self, ticket: Ticket, image: bytes, options: CaptionOptions) -> Caption:
         """The caption of an admitted image; `options` are resolved."""
         with self._counted(image):
-            ticket.cost = self._cost(options)
+            ticket.cost = self.search.cost(options)
             pixels = await self._decode(ticket, image)
             computed = await self._submit(ticket, pixels, options)
         if self.observe:
@@ -212,10 +191,6 @@ class HostedModel:
         call.add(computed.queue_s, computed.compute_s, computed.batch_size)
         self._metrics.count_share(call.token, computed.compute_s / computed.batch_size)
         return computed
-
-    def _cost(self, options: CaptionOptions) -> float:
-        """Cost of a search, in units of the default search."""
-        return max(_LEAST_COST, _hypotheses(options) / _hypotheses(self.defaults))
 
     async def _decode(self, ticket: Ticket, image: bytes) -> Pixels:
         if len(image) > self._options.max_image_bytes:
@@ -273,14 +248,6 @@ class HostedModel:
             self._metrics.images.labels(outcome).inc()
             if trace:
                 trace.end(outcome)
-
-
-def _hypotheses(options: CaptionOptions) -> int:
-    """Upper bound of the hypotheses that the searches for an image compute, over all steps."""
-    beams = options.beam_size or 1
-    if options.alternatives >= beams:
-        beams += options.alternatives + 1
-    return beams * 2 ** len(options.include) * (options.max_words or 1)
 
 
 def _grey_png() -> bytes:

@@ -70,7 +70,7 @@ class Models:
         hosted, served_as = self.get(name), name or self.names[0]
         return hosted.model.info.within(
             self._options,
-            defaults=hosted.defaults,
+            defaults=hosted.search.defaults,
             server_version=__version__,
             served_as=served_as,
             models=self.names,

@@ -53,7 +53,7 @@ class Shadow:
         ticket = Ticket("shadow", deadline_s=time.monotonic() + _PATIENCE_S)
         current_trace.set(None)  # not part of the call
         try:
-            options = hosted.resolve(options)
+            options = hosted.search.resolve(options)
             with hosted.enter(ticket, options):
                 other = await hosted.caption(ticket, image, options)
             outcome = "same" if other.text == caption.text else "different"

@@ -33,7 +33,7 @@ class CaptionCalls:
         """Parse a request for a caption."""
         limits = self._options
         call = await read_request(request, limits.max_image_bytes, limits.max_message_bytes)
-        return dataclasses.replace(call, options=self._models.get(call.model).resolve(call.options))
+        return dataclasses.replace(call, options=self._models.get(call.model).search.resolve(call.options))
 
     async def caption(self, call: CaptionCall, ticket: Ticket) -> Response:
         """The caption of one image as JSON."""

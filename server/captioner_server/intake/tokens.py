@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from captioner.errors import reason_of
 from captioner.files.rights import is_open_to_all
 from captioner_server.errors import ServerStartError, UnauthenticatedError
 from captioner_server.intake.allowance import Allowance, Limits
@@ -50,7 +51,7 @@ class Tokens:
         try:
             content = read_whole(path, _PIPE_S)
         except OSError as error:
-            raise ServerStartError(f"cannot read {path}: {error.strerror}") from error
+            raise ServerStartError(f"cannot read {path}: {reason_of(error)}") from error
         self._tokens = parse_tokens(content, path)
         self._content = content if path.is_file() else None
         """What the file was last seen to hold; None if it cannot be read."""

@@ -161,7 +161,7 @@ class BatchCall:
             if len(request.id.encode()) > _MAX_ID_BYTES:
                 raise RequestError(f"an id has at most {_MAX_ID_BYTES} bytes", "id")
             self._models.get(request.model)  # raises for a name that is not served
-            options = hosted.resolve(options_from_proto(request.options))
+            options = hosted.search.resolve(options_from_proto(request.options))
             caption = await hosted.caption(ticket, request.image, options)
             answer.caption.CopyFrom(caption_to_proto(caption))
         except CaptionerError as error:

@@ -80,7 +80,7 @@ class InferenceServicer(grpc_predict_v2_pb2_grpc.GRPCInferenceServiceServicer):
         self, request: pb.ModelInferRequest, context: grpc.aio.ServicerContext
     ) -> pb.ModelInferResponse:
         hosted, version = self._find(request.model_name, request.model_version)
-        options = hosted.resolve(_options(request))
+        options = hosted.search.resolve(_options(request))
         wanted = _outputs(request)
         if len(request.id) > _MAX_ID:
             raise RequestError(f"an id has at most {_MAX_ID} characters", "id")

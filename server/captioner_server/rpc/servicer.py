@@ -36,7 +36,7 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
         self, request: pb.CaptionRequest, context: grpc.aio.ServicerContext
     ) -> pb.CaptionResponse:
         hosted = self._models.get(request.model)
-        options = hosted.resolve(options_from_proto(request.options))
+        options = hosted.search.resolve(options_from_proto(request.options))
         ticket = current_ticket.get()
         with hosted.enter(ticket, options):
             caption = await hosted.caption(ticket, request.image, options)
@@ -46,7 +46,7 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
         self, request: pb.StreamCaptionRequest, context: grpc.aio.ServicerContext
     ) -> None:
         hosted = self._models.get(request.model)
-        options = hosted.resolve(options_from_proto(request.options).for_streaming())
+        options = hosted.search.resolve(options_from_proto(request.options).for_streaming())
         ticket = current_ticket.get()
         with ExitStack() as place:
             place.enter_context(hosted.enter(ticket, options))

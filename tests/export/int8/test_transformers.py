@@ -9,11 +9,11 @@ import torch
 from onnx import TensorProto
 from support import tiny_clip
 
-from captioner.export.bundle import _round
 from captioner.export.graphs import encoder_graph
 from captioner.export.int8.quantizer import Quantizer, session
 from captioner.export.int8.ranges import widen
 from captioner.export.int8.smoothing import smooth
+from captioner.export.network import round_weights
 from captioner.model.graphs.check import check_graph
 from captioner.nn.encoder.clip import ByteLinear
 from captioner.nn.model import CaptionModel, ModelOptions
@@ -57,7 +57,7 @@ def test_smoothing_leaves_the_function_as_it_is(pixels: np.ndarray, monkeypatch)
 def test_weights_are_stored_in_bytes_and_read_back(pixels: np.ndarray) -> None:
     model = make()
     smooth(model, pixels)
-    _round(model)
+    round_weights(model)
     graph = encoder_graph(model)
     content = graph.SerializeToString()
     check_graph(content)
@@ -72,7 +72,7 @@ def test_weights_are_stored_in_bytes_and_read_back(pixels: np.ndarray) -> None:
 def test_int8_shares_the_bytes_and_says_nearly_the_same(pixels: np.ndarray) -> None:
     model = make()
     smooth(model, pixels)
-    _round(model)
+    round_weights(model)
     graph = encoder_graph(model).SerializeToString()
     exact, rounded = session(graph), quantized(graph, pixels)
     check_graph(rounded, {"encoder.onnx": graph})

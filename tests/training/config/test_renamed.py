@@ -10,7 +10,7 @@ from captioner.errors import DataError
 from captioner.model.bundle import Bundle
 from captioner.nn.decoder.bonus import BonusOptions
 from captioner.options import CaptionOptions
-from captioner.training.config.options import DEFAULT_OBJECTIVES, TrainOptions
+from captioner.training.config.train_options import DEFAULT_OBJECTIVES, TrainOptions
 
 
 def read(stage: dict[str, Any], **run: Any) -> TrainOptions:

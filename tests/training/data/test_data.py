@@ -15,7 +15,7 @@ from support import squares
 
 from captioner.errors import DataError
 from captioner.model.vocabulary import SPECIAL, Vocabulary
-from captioner.training.config.options import SourceOptions, StageOptions
+from captioner.training.config.train_options import SourceOptions, StageOptions
 from captioner.training.data.batches import Group, encode, epoch_batches, make_groups, word_weights
 from captioner.training.data.examples import load_examples
 

@@ -12,7 +12,7 @@ import torch
 from support import squares
 
 from captioner.errors import DataError
-from captioner.training.config.options import SourceOptions
+from captioner.training.config.train_options import SourceOptions
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from captioner.training.data.cache import FeatureCache
+from captioner.training.data.feature_cache import FeatureCache
 from captioner.training.data.placing import place, take
 
 CPU = torch.device("cpu")

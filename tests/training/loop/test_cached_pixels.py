@@ -11,7 +11,7 @@ import torch
 from support import squares
 
 from captioner.errors import DataError
-from captioner.training.config.options import TrainOptions
+from captioner.training.config.train_options import TrainOptions
 from captioner.training.loop.losses import forward
 
 

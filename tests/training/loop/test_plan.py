@@ -16,7 +16,7 @@ from captioner.export.bundle import export_bundle
 from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.model import ModelOptions
 from captioner.options import CaptionOptions
-from captioner.training.config.options import AUTO, StageOptions, TrainOptions
+from captioner.training.config.train_options import AUTO, StageOptions, TrainOptions
 from captioner.training.data.examples import Example, load_examples
 from captioner.training.loop.plan import described, leaked, planned, unlearnt, warnings
 from captioner.training.loop.trainer import Trainer

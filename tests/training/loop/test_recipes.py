@@ -11,7 +11,7 @@ import pytest
 from support import squares, tiny_cnn
 
 from captioner.cli.commands.train import RECIPES
-from captioner.training.config.options import SourceOptions, TrainOptions
+from captioner.training.config.train_options import SourceOptions, TrainOptions
 from captioner.training.weights import checkpoint
 
 NAMES = sorted(path.stem for path in RECIPES.glob("*.toml"))

@@ -20,7 +20,7 @@ from support import squares
 from support.squares import trainer
 
 from captioner.errors import DataError
-from captioner.training.config.options import SourceOptions, TrainOptions
+from captioner.training.config.train_options import SourceOptions, TrainOptions
 from captioner.training.data.batches import PHOTOS
 from captioner.training.data.examples import load_examples
 from captioner.training.loop.plan import planned
@@ -272,7 +272,7 @@ def test_a_resumed_stage_has_the_rest_of_its_time(data: Path, cache: Path, tmp_p
 
 @pytest.fixture
 def any_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("captioner.training.config.options.HIGHEST_RATE", math.inf)
+    monkeypatch.setattr("captioner.training.config.train_options.HIGHEST_RATE", math.inf)
 
 
 @pytest.mark.usefixtures("any_rate")

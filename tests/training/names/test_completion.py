@@ -13,8 +13,8 @@ from captioner.errors import DataError
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.options import CaptionOptions
-from captioner.training.data import cache
-from captioner.training.data.cache import FeatureCache
+from captioner.training.data import stored_arrays
+from captioner.training.data.feature_cache import FeatureCache
 from captioner.training.names.completion import Completion
 
 KNOWN = ("a", "red", "green", "square", "on", "the")
@@ -80,7 +80,7 @@ def test_words_that_are_new_to_the_model_are_only_said_where_asked_and_it_stays_
 
 def test_photos_of_all_words_are_captioned_in_full_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """As each word alone would be, with fewer batches."""
-    monkeypatch.setattr(cache, "BATCH", 4)
+    monkeypatch.setattr(stored_arrays, "BATCH", 4)
     names = ["square", "seal", "red square", "owl", "square", "seal", "owl", "green square", "square", "seal"]
     words = {image: [name, "thing"] for image, name in enumerate(names)}
     features = Counted(len(names))

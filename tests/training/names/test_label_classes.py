@@ -20,7 +20,7 @@ from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.references import CaptionedImage
 from captioner.references.files import ImageFiles
-from captioner.training.config.options import LabelClassOptions, SourceOptions, TrainOptions
+from captioner.training.config.train_options import LabelClassOptions, SourceOptions, TrainOptions
 from captioner.training.data.examples import Example
 from captioner.training.loop.trainer import Trainer
 from captioner.training.names import label_classes

@@ -19,7 +19,7 @@ from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.nn.stepper import TorchStepper
 from captioner.references import read_classes, read_label_file
-from captioner.training.config.options import SourceOptions, StageOptions, TrainOptions
+from captioner.training.config.train_options import SourceOptions, StageOptions, TrainOptions
 from captioner.training.data.batches import LABELS
 from captioner.training.data.examples import load_examples
 from captioner.training.loop.losses import forward

@@ -12,7 +12,7 @@ from captioner.export.bundle import export_bundle
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.model import CaptionModel, ModelOptions
-from captioner.training.config.options import TrainOptions
+from captioner.training.config.train_options import TrainOptions
 from captioner.training.names.class_words import ClassWords, caption_counts
 from captioner.training.weights.checkpoint import load_model
 from captioner.training.weights.start import Start

@@ -10,7 +10,7 @@ import torch
 from support import squares
 
 from captioner.errors import DataError
-from captioner.training.config.options import SourceOptions, StageOptions, TrainOptions
+from captioner.training.config.train_options import SourceOptions, StageOptions, TrainOptions
 from captioner.training.data.batches import NAMED, PHOTOS, RETAINED
 from captioner.training.loop.losses import forward
 

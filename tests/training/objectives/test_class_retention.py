@@ -14,7 +14,7 @@ from captioner.errors import DataError
 from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.encoder import pretrained_classifier
 from captioner.nn.model import CaptionModel, ModelOptions
-from captioner.training.config.options import TrainOptions
+from captioner.training.config.train_options import TrainOptions
 from captioner.training.data.augment import hide_means
 from captioner.training.loop.losses import Losses, forward
 from captioner.words.imagenet import CLASSES

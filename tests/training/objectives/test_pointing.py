@@ -15,7 +15,7 @@ from torch import Tensor
 from captioner.errors import DataError
 from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.model import ModelOptions
-from captioner.training.config.options import TrainOptions
+from captioner.training.config.train_options import TrainOptions
 from captioner.training.loop.losses import forward
 from captioner.training.objectives.pointing import pointing
 

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 from support import squares
 
-from captioner.training.config.options import TrainOptions
+from captioner.training.config.train_options import TrainOptions
 
 LIKELIHOOD = {"doubly_stochastic": 0.3, "attention_entropy": 0.2, "word_detection": 0.5}
 REWARD = {"objective": "self_critical", "samples": 4, "temperature": 0.8, "contrast": 0.3}

@@ -12,7 +12,7 @@ from support import squares
 from captioner.cli.main import main
 from captioner.model.vocabulary import SPECIAL
 from captioner.nn.model import CaptionModel
-from captioner.training.config.options import TrainOptions
+from captioner.training.config.train_options import TrainOptions
 from captioner.training.weights import checkpoint
 
 

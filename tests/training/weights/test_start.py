@@ -20,7 +20,7 @@ from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.encoder import build_backbone
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.nn.stepper import TorchStepper
-from captioner.training.config.options import TrainOptions
+from captioner.training.config.train_options import TrainOptions
 from captioner.training.loop.trainer import Trainer
 from captioner.training.weights import checkpoint
 from captioner.training.weights.start import Start, mix_backbone

@@ -18,7 +18,7 @@ from captioner.cli.commands.batch.outputs import (
     output_options,
     read_corrections,
     say_unused_corrections,
-    unused_corrections,
+    unmatched_corrections,
 )
 from captioner.cli.commands.batch.request import Request
 from captioner.cli.commands.batch.wording import make_transform
@@ -98,23 +98,26 @@ def _run_once(
     """Caption what is new; the exit status. A run that watches says nothing when there is nothing new."""
     from captioner.cli.commands.batch.progress import BatchProgress
     from captioner.folder.outputs import make_output
-    from captioner.folder.run import FolderRun
+    from captioner.folder.run import FolderRun, RunOptions
     from captioner.folder.sources.open import open_sources
 
     with open_sources(request.paths, request.selection, names) as sources:
         output = make_output(request.output, wanted, request.format)
+        run_options = RunOptions(
+            max_bytes=request.limits.max_bytes,
+            overwrite=request.overwrite and is_first,
+            retry_failed=request.retry_failed and is_first,
+            may_be_empty=request.watch,
+        )
         run = FolderRun(
             sources,
             engine,
             output,
             request.options,
+            run_options,
             transform=wanted.transform,
-            stop=stop,
-            max_bytes=request.limits.max_bytes,
-            overwrite=request.overwrite and is_first,
-            retry_failed=request.retry_failed and is_first,
-            may_be_empty=request.watch,
             listed=corrections.match if corrections else None,
+            stop=stop,
         )
         with run:
             if not is_first and not run.left and not run.outdated:
@@ -122,14 +125,14 @@ def _run_once(
             with BatchProgress(run.total, run.left, quiet=request.quiet) as progress:
                 if is_first:
                     _say_left_out(progress, sources)
-                    for text in unused_corrections(corrections) if corrections else ():
+                    for text in unmatched_corrections(corrections) if corrections else ():
                         progress.say(text)
                     for result in run.failures():
                         progress.say_failure(result, "from an earlier run")
                 for result in run:
                     progress.count(result)
-            failed, left_out = run.count_failed()
-    return _conclude(request, progress, output, run.left, failed, left_out)
+            failed, low_confidence = run.count_failed()
+    return _conclude(request, progress, output, run.left, failed, low_confidence)
 
 
 def _say_left_out(progress: BatchProgress, sources: Sequence[Source]) -> None:
@@ -148,7 +151,7 @@ def _say_left_out(progress: BatchProgress, sources: Sequence[Source]) -> None:
 
 
 def _conclude(
-    request: Request, progress: BatchProgress, output: Output, left: int, failed: int, left_out: int
+    request: Request, progress: BatchProgress, output: Output, left: int, failed: int, low_confidence: int
 ) -> int:
     """Print how the run ended, and write the gallery if all is done; the exit status."""
     if progress.done < left:
@@ -159,7 +162,7 @@ def _conclude(
         return INTERRUPTED
     if kept := getattr(output, "kept", 0):
         progress.say(f"{kept} kept as they were: not written by this command, or edited since")
-    progress.summarize(failed, left_out)
+    progress.summarize(failed, low_confidence)
     if request.gallery and progress.total:
         _write_gallery(request, request.gallery)
     return 1 if failed else 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from captioner.cli.commands.batch.request import Request
-from captioner.errors import OptionsError
+from captioner.errors import OptionsError, reason_of
 
 _CHUNK_BYTES = 2**16
 
@@ -37,4 +37,4 @@ def _open_list(name: str) -> BinaryIO:
     try:
         return Path(name).open("rb")
     except OSError as error:
-        raise OptionsError(f"--files-from: {name}: {error.strerror}", "files_from") from error
+        raise OptionsError(f"--files-from: {name}: {reason_of(error)}", "files_from") from error

@@ -83,7 +83,7 @@ def say_unused_corrections(request: OutputRequest, *sources: Path) -> None:
         say_unused(*sources, Path(request.output))
 
 
-def unused_corrections(corrections: Corrections) -> Iterator[str]:
+def unmatched_corrections(corrections: Corrections) -> Iterator[str]:
     """How many of the corrections are of none of the photos, and how many may be of several."""
     for names, what in (
         (corrections.unmatched, "of no photo in the output, such as {}"),

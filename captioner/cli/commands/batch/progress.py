@@ -97,10 +97,10 @@ class BatchProgress:
         if not self._quiet:
             self._console.print(f"captioner: {printable(text)}")
 
-    def summarize(self, failed: int, left_out: int = 0) -> None:
-        """Print totals, which include earlier runs; `left_out` captions had too little confidence."""
+    def summarize(self, failed: int, low_confidence: int = 0) -> None:
+        """Print totals, which include earlier runs; captions of too `low_confidence` were left out."""
         seconds = time.monotonic() - self._started
-        more = f", {left_out} left out (confidence below --min-confidence)" if left_out else ""
+        more = f", {low_confidence} left out (confidence below --min-confidence)" if low_confidence else ""
         self.say(
             f"{counted(self.done, 'image')} in {seconds:.1f} s ({self.done / max(seconds, 1e-9):.1f}/s); "
             f"{self.total} in all, {failed} of them failed{more}"

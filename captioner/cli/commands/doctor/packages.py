@@ -6,7 +6,7 @@ import importlib.metadata
 import re
 from dataclasses import dataclass
 
-from captioner.cli.commands.doctor.fits import misfits
+from captioner.cli.commands.doctor.conflicts import conflicts
 from captioner.cli.commands.doctor.section import Problem
 from captioner.errors import how_to_install
 
@@ -65,7 +65,7 @@ def installed() -> dict[str, str]:
         advice = "they overwrite each other's files: uninstall both, then install one"
         found["onnxruntime and onnxruntime-gpu"] = Problem(advice)
     used = dict.fromkeys(one.name for one in _requirements() if one.extra not in _NOT_FOR_CAPTIONS)
-    for pair, advice in misfits(used).items():
+    for pair, advice in conflicts(used).items():
         found[" and ".join(pair)] = Problem(advice)
     return found or {"captioner": "runs without having been installed, so its extras are not known"}
 

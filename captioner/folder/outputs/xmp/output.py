@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-from captioner.errors import ImageError, OptionsError
+from captioner.errors import ImageError, OptionsError, reason_of
 from captioner.files.partial import Partial
 from captioner.folder.items import digest_of
 from captioner.folder.outputs.options import OutputOptions, Record
@@ -25,9 +25,9 @@ from captioner.folder.outputs.xmp.tags import (
     Changes,
     choose,
     is_marked,
-    keywords_of_record,
     one_line,
     text_digest,
+    wanted_keywords,
     without_ours,
     writer_mark,
 )
@@ -92,7 +92,7 @@ class XmpOutput(SidecarOutput):
 
     def _asked(self, text: str, record: Record) -> bytes:
         """The digest of all that is to be written for a photo."""
-        keywords = list(keywords_of_record(record, text)) if self._options.keywords else None
+        keywords = list(wanted_keywords(record, text)) if self._options.keywords else None
         return text_digest(json.dumps([text, keywords, self._options.hierarchy, writer_mark(record)]))
 
     def _is_done(self, target: PurePath, before: Written, asked: bytes) -> bool:
@@ -242,5 +242,5 @@ def _has_content(place: Path) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    lines = str(getattr(error, "strerror", None) or error).strip().splitlines()
+    lines = reason_of(error).strip().splitlines()
     return lines[0].removeprefix("Error: ").partition(" - ")[0] if lines else type(error).__name__

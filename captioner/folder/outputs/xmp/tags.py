@@ -71,7 +71,7 @@ def choose(
             if value != text:
                 changes[f"{tag}-x-default"] = text
     is_same = bool(text) and text_digest(text) == before.digest
-    wanted = keywords_of_record(record, text)
+    wanted = wanted_keywords(record, text)
     keywords = _choose_keywords(tags, photo, wanted, before, changes, options, is_same=is_same)
     ours += "k" if keywords else ""
     ours += _choose_writer(tags, record if "d" in ours else {}, before, changes)
@@ -110,7 +110,7 @@ def _choose_keywords(
     return text_digest("\n".join(wanted)) if wanted else b""
 
 
-def keywords_of_record(record: Record, text: str) -> Sequence[str]:
+def wanted_keywords(record: Record, text: str) -> Sequence[str]:
     """Those of the photo, or of a caption that a person wrote."""
     return (record.get("keywords") or keywords_of(text)) if text else []
 

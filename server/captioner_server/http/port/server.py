@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from captioner.errors import reason_of
 from captioner_server.errors import ServerStartError
 from captioner_server.http.port.protocol import MAX_HEAD_BYTES, bounded_protocol
 from captioner_server.options import ServerOptions
@@ -108,7 +109,7 @@ def _listen(host: str, port: int, serves: str) -> socket.socket:
         dual = address == "::" and socket.has_dualstack_ipv6()
         listening = socket.create_server((address, port), family=family, backlog=512, dualstack_ipv6=dual)
     except (OSError, UnicodeError) as error:  # the latter for what cannot be a name
-        reason = getattr(error, "strerror", None) or "the address is not usable"
+        reason = reason_of(error, "the address is not usable")
         reason = reason.partition(" (while")[0]
         raise ServerStartError(f"cannot serve {serves} on {host}:{port}: {reason}") from error
     listening.setblocking(False)

@@ -87,7 +87,7 @@ class Questions:
         """The question of a request. Raises `ModelNotFoundError`."""
         name = take(body.record, "model", str, "")
         served_as = self.served_as(name)
-        options = self._models.get(served_as).resolve(_DEFAULTS)
+        options = self._models.get(served_as).search.resolve(_DEFAULTS)
         if most_tokens is not None:
             options = dataclasses.replace(
                 options, max_words=min(most_tokens, options.max_words or most_tokens)

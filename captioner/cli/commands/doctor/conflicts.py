@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 
-def misfits(names: Iterable[str]) -> dict[tuple[str, str], str]:
+def conflicts(names: Iterable[str]) -> dict[tuple[str, str], str]:
     """What to do about each of these packages and each that it requires in another version than is there.
 
     Empty without `packaging`, which ONNX Runtime brings.

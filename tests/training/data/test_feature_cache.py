@@ -20,11 +20,14 @@ from support.disks import filled
 from captioner.errors import DataError, OutputError
 from captioner.images.opening import load_pixels, open_image, to_pixels
 from captioner.nn.encoder import GridEncoder, build_backbone
-from captioner.training.config.options import SourceOptions
-from captioner.training.data import cache
+from captioner.training.config.train_options import SourceOptions
+from captioner.training.data import frozen_part, pixel_network, stored_arrays
 from captioner.training.data.augment import crop
-from captioner.training.data.cache import FeatureCache, FrozenPart, build_cache, fill, trained_outputs
 from captioner.training.data.examples import Example, load_examples
+from captioner.training.data.feature_cache import FeatureCache, build_cache
+from captioner.training.data.frozen_part import FrozenPart, trained_outputs
+from captioner.training.data.pixel_network import fingerprint
+from captioner.training.data.stored_arrays import fill
 
 CPU = torch.device("cpu")
 
@@ -108,13 +111,13 @@ def test_crops_are_views_too(tmp_path, encoder, examples) -> None:
 class Counter:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.loaded = 0
-        real = cache.load_pixels
+        real = frozen_part.load_pixels
 
         def load(*arguments, **options):
             self.loaded += 1
             return real(*arguments, **options)
 
-        monkeypatch.setattr(cache, "load_pixels", load)
+        monkeypatch.setattr(frozen_part, "load_pixels", load)
 
     def take(self) -> int:
         taken, self.loaded = self.loaded, 0
@@ -122,7 +125,7 @@ class Counter:
 
 
 def test_an_interrupted_computation_goes_on(tmp_path, encoder, examples, monkeypatch) -> None:
-    monkeypatch.setattr(cache, "BATCH", 1)
+    monkeypatch.setattr(stored_arrays, "BATCH", 1)
     expected = build(tmp_path / "whole", encoder, examples)
     counter = Counter(monkeypatch)
 
@@ -164,7 +167,7 @@ def test_another_question_is_another_cache(tmp_path, encoder, examples, monkeypa
 def test_other_weights_of_the_same_encoder_are_another_cache(
     tmp_path, encoder, examples, monkeypatch
 ) -> None:
-    monkeypatch.setattr(cache, "pixel_session", lambda frozen, _: _Session(frozen))
+    monkeypatch.setattr(pixel_network, "pixel_session", lambda frozen, _: _Session(frozen))
     few = examples[:2]
     build(tmp_path, encoder, few, segments=2)
     torch.manual_seed(1)
@@ -238,7 +241,7 @@ def test_a_negative_zero_is_a_zero(encoder) -> None:
     weight = next(encoder.backbone.parameters()).data.view(-1)
     found = []
     for weight[0] in (0.0, -0.0, 1.0):
-        found.append(cache.fingerprint(encoder.backbone.segments))
+        found.append(fingerprint(encoder.backbone.segments))
     assert found[0] == found[1] != found[2]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from captioner.nn.decoder.words import TiedEmbedding
+from captioner.nn.decoder.embedding import TiedEmbedding
 
 
 def test_words_are_read_at_the_scale_of_other_inputs_and_said_at_that_of_a_classifier() -> None:
