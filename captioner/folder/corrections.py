@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from captioner.errors import REJECTED, DataError
+from captioner.errors import REJECTED, DataError, OutputError
 from captioner.files.destination import check_writable, replacing
 from captioner.files.locks import taking_turns
 from captioner.folder.outputs.options import Record
@@ -88,6 +88,8 @@ class CorrectionsFile:
         written."""
         self.path = path
         check_writable(path)
+        if path.exists() and not path.is_file():
+            raise OutputError(f"cannot keep decisions in {path}: it is no file, which could be read again")
         self._read()
 
     def list(self) -> list[dict[str, str]]:

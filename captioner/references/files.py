@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from unicodedata import normalize
 
-from captioner.errors import DataError, ImageError
+from captioner.errors import DataError, ImageError, clip, reason_of
 from captioner.files.zip_archive import ZipArchive, open_zip
 from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
 from captioner.images.sources import read_file
@@ -75,7 +75,7 @@ class ImageFiles:
                 for where, read in found.items():
                     return where, read
         close = self._by_loose_name.get(_loosely(name))
-        hint = f"; there is {close}" if close else ""
+        hint = f"; {close} is no file" if close == name else f"; there is {close}" if close else ""
         raise DataError(f"the image {name} is in none of the folders and archives given{hint}")
 
     @cached_property
@@ -100,11 +100,19 @@ class ImageFiles:
 
     def _in_folders(self, name: str) -> _Found:
         paths = (folder / name for folder in self._folders)
-        return {str(path): partial(read_file, path) for path in paths if path.is_file()}
+        return {str(path): partial(read_file, path) for path in paths if _is_file(path)}
 
     def _in_archives(self, name: str, fits: Callable[[str], bool]) -> _Found:
         members = self._members.get(PurePosixPath(name).name, ())
         return {str(member): member.read for member in members if fits(member.name)}
+
+
+def _is_file(path: Path) -> bool:
+    """Raises `DataError` where the system does not tell, such as for names that are too long."""
+    try:
+        return path.is_file()
+    except OSError as error:
+        raise DataError(f"{clip(str(path))}: {reason_of(error)}") from error
 
 
 def _spellings(name: str) -> Iterable[str]:

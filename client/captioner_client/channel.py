@@ -29,6 +29,8 @@ MAX_ANSWER_BYTES = 2**25
 16 MiB, and some KiB of text."""
 _HOST = re.compile(r"[\w.-]+|[\da-fA-F:.]+(%[\w.-]+)?")
 """A name, or an address of IPv4 or IPv6."""
+_MAX_SOCKET_BYTES = 107
+"""The longest path of a Unix socket, without the byte that ends it."""
 _opened_in: int | None = None
 """The process in which the first channel was opened."""
 _open: weakref.WeakSet[grpc.aio.Channel] = weakref.WeakSet()
@@ -46,7 +48,9 @@ def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
     if not names:
         raise OptionsError("a client needs the address of a server", "server")
     for name in names:
-        if not (len(names) == 1 and name.startswith("unix:")):
+        if len(names) == 1 and name.startswith("unix:"):
+            _check_socket(name)
+        else:
             _split(name)
     return names
 
@@ -192,6 +196,14 @@ def service_config(max_attempts: int, *, watch: bool = True) -> dict[str, object
         **({"healthCheckConfig": {"serviceName": SERVICE}} if watch else {}),
         "methodConfig": [method],
     }
+
+
+def _check_socket(address: str) -> None:
+    """gRPC would try to connect to what can be no socket until the deadline."""
+    path = os.fsencode(address.removeprefix("unix:").removeprefix("//"))
+    if not 0 < len(path) <= _MAX_SOCKET_BYTES:
+        most = f"a path of at most {_MAX_SOCKET_BYTES} bytes"
+        raise OptionsError(f"a server's socket is unix:PATH with {most}, got {clip(address)!r}", "server")
 
 
 def _split(address: str) -> tuple[str, int]:

@@ -104,6 +104,7 @@ def test_files_may_be_named_by_texts() -> None:
         *("", "host", "host:", ":1", "host:0", "host:x", "host:²", [], ["a:1", ""]),
         *("http://localhost:50051", "a b:1", "localhost:1:2", "host/path:1", "unix:/tmp/a,b:1"),
         *(f"{'a' * 64}:1", "a..b:50051", ".:1", f"{'é' * 60}:1", ["a:1", "a..b:1"]),
+        *("unix:", "unix://", f"unix:/{'a' * 107}", f"unix:/{'é' * 54}"),
     ],
 )
 def test_what_is_no_address_is_a_mistake(addresses: object) -> None:
@@ -125,3 +126,18 @@ def test_what_is_no_address_is_a_mistake(addresses: object) -> None:
 )
 def test_addresses_become_targets(addresses: list[str], target: str) -> None:
     assert make_target(parse_addresses(addresses)) == target
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\xff", b"-----BEGIN DH PARAMETERS-----"])
+def test_files_without_a_certificate_or_key_are_refused_at_once(tmp_path: Path, content: bytes) -> None:
+    for what in ("certificate", "key"):
+        (tmp_path / what).write_bytes(f"-----BEGIN {what.upper()}-----".encode())
+    (tmp_path / "wrong").write_bytes(content)
+    own = {"certificate": tmp_path / "certificate", "key": tmp_path / "key"}
+    for name, what in (("root_certificates", "certificate"), ("certificate", "certificate"), ("key", "key")):
+        options = ClientOptions(**{**own, name: tmp_path / "wrong"})
+        with (
+            CaptionClient("localhost:1", options) as client,
+            pytest.raises(OptionsError, match=f"wrong has no {what} in PEM"),
+        ):
+            client.caption(make_image(1))

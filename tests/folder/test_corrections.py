@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ import pytest
 from support.serving import make_image
 
 from captioner.cli.main import main
-from captioner.errors import DataError
+from captioner.errors import DataError, OutputError
 from captioner.folder.corrections import Corrections, CorrectionsFile
 
 needs_exiftool = pytest.mark.skipif(shutil.which("exiftool") is None, reason="needs the program exiftool")
@@ -247,3 +248,10 @@ def test_a_file_of_gigabytes_is_refused_unread(tmp_path: Path) -> None:
         file.truncate(2**40)
     with pytest.raises(DataError, match="has 1099511627776 bytes, the limit is"):
         Corrections.read(tmp_path / "c.jsonl")
+
+
+def test_decisions_are_kept_in_a_file_only(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")  # which nobody writes to
+    for path in (tmp_path / "pipe", Path("/dev/null")):
+        with pytest.raises(OutputError, match="it is no file, which could be read again"):
+            CorrectionsFile(path)

@@ -53,6 +53,20 @@ def test_accents_are_the_same_composed_or_not(tmp_path: Path, stored: str, asked
     assert ImageFiles([folder]).read(names[asked]).startswith(b"f:")
 
 
+def test_a_name_that_no_file_can_have_is_a_fault_of_its_own(tmp_path: Path) -> None:
+    files = ImageFiles([make_folder(tmp_path / "photos", "1.jpg")])
+    found, faults = files.places([f"{'x' * 300}.jpg", f"{'x/' * 4096}2.jpg", "1.jpg"])
+    assert list(found) == ["1.jpg"]
+    assert all("File name too long" in str(fault) for fault in faults.values())
+
+
+def test_a_link_to_nothing_is_no_file(tmp_path: Path) -> None:
+    make_folder(tmp_path / "photos", "1.jpg")
+    (tmp_path / "photos" / "2.jpg").symlink_to("gone.jpg")
+    with pytest.raises(DataError, match=r"; 2\.jpg is no file$"):
+        ImageFiles([tmp_path / "photos"]).read("2.jpg")
+
+
 def test_two_names_of_one_image_are_an_error(tmp_path: Path) -> None:
     files = ImageFiles([make_folder(tmp_path / "photos", "1.jpg", "2.jpg")])
     found, faults = files.places(["photos/1.jpg", "photos/2.jpg", "3.jpg"])

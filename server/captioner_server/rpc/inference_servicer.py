@@ -174,7 +174,9 @@ def _images(request: pb.ModelInferRequest, most: int) -> tuple[list[bytes], list
     else:
         images = list(tensor.contents.bytes_contents)
     shape = list(tensor.shape)
-    if not images or any(side < 1 for side in shape) or math.prod(shape) != len(images):
+    if not images:
+        raise RequestError(f"{INPUT} has no images; those in shared memory are not read", f"inputs.{INPUT}")
+    if any(side < 1 for side in shape) or math.prod(shape) != len(images):
         raise RequestError(f"{len(images)} images do not fill the shape {shape}", f"inputs.{INPUT}.shape")
     return images, shape
 

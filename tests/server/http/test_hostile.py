@@ -221,6 +221,17 @@ def test_what_is_not_http_gets_an_error_in_json(http_server, sent):
 
 
 @pytest.mark.parametrize(
+    "head",
+    [b"GET /?%s HTTP/1.1\r\n\r\n" % (b"a" * 2**16), b"GET / HTTP/1.1\r\nCookie: %s\r\n\r\n" % (b"a" * 2**16)],
+)
+def test_a_head_that_is_too_large_is_told_so(http_server, head):
+    answer = exchange(http_server, head)
+    assert (
+        answer.startswith(b"HTTP/1.1 400") and b"the head of the request has more than 32768 bytes" in answer
+    )
+
+
+@pytest.mark.parametrize(
     "upgrade",
     [
         b"Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13",

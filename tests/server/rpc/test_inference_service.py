@@ -109,6 +109,13 @@ def test_what_is_asked_wrongly_is_an_invalid_argument(
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT, caught.value.details()
 
 
+@pytest.mark.parametrize("shape", [[0], [1]])  # [1] as of a tensor in shared memory
+def test_a_request_without_images_is_told_so(stub: GRPCInferenceServiceStub, shape: list[int]) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.ModelInfer(infer([], shape, raw=False), timeout=PATIENCE_S)
+    assert "IMAGE has no images; those in shared memory are not read" in (caught.value.details() or "")
+
+
 def test_there_is_one_model_in_one_version(server: RunningServer, stub: GRPCInferenceServiceStub) -> None:
     version = server.model.digest[:12]
     assert stub.ModelReady(pb.ModelReadyRequest(name="captioner", version=version), timeout=PATIENCE_S).ready

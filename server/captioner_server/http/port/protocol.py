@@ -203,7 +203,10 @@ class _Protocol(H11Protocol):
             self.flow.pause_reading()  # the application resumes it; uvicorn itself allows 64 KiB
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse("the request is not in the form of HTTP/1.1")
+        if len(self.conn.trailing_data[0]) > MAX_HEAD_BYTES:
+            self._refuse(f"the head of the request has more than {MAX_HEAD_BYTES} bytes")
+        else:
+            self._refuse("the request is not in the form of HTTP/1.1")
 
     def _refuse(self, reason: str) -> None:
         """Answer what never reaches the application, and close the connection."""
