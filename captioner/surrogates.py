@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
+
+_ESCAPED = re.compile(r"\\u(dc[89a-f][0-9a-f])")
 
 
 def to_unicode(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -28,6 +31,11 @@ def image_of(record: Mapping[str, Any]) -> Any:
 def escape_surrogates(text: str) -> str:
     """The text as UTF-8 can encode it, as `to_unicode` has it."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def unescape_surrogates(name: str) -> str:
+    """The name of a file before `escape_surrogates`, where there is no `image_bytes`."""
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), name)
 
 
 def name_bytes(text: str) -> bytes:
