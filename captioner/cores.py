@@ -8,7 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from captioner.control_groups import folders
+from captioner.errors import OptionsError
 
+_LEAST_LIMIT = 64
+"""The limit of threads and processes is at least this, and else four for each core: thousands would stall the
+machine."""
 _QUOTAS = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
 """Files with a quota and its period, of both versions of control groups."""
 
@@ -23,6 +27,13 @@ def core_limit() -> int | None:
     else None. More threads than that would be stopped for a part of each period."""
     cores = min((limit for folder in folders("cpu") for limit in _limits(folder)), default=0)
     return cores if 0 < cores < machine_cores() else None
+
+
+def check_parallel(option: str, number: int | None) -> None:
+    """Raise `OptionsError` for an `option` out of range: a number of threads or processes, or None."""
+    most = max(_LEAST_LIMIT, 4 * available_cores())
+    if number is not None and not 1 <= number <= most:
+        raise OptionsError(f"{option} must be from 1 to {most}, got {number}", option)
 
 
 def machine_cores() -> int:

@@ -85,7 +85,7 @@ class ImageError(CaptionerError):
         """This error as that of one of several images, named in the message."""
         failure = copy.copy(self)
         count = sum(isinstance(outcome, CaptionerError) for outcome in outcomes)
-        others = f" ({count} of {len(outcomes)} images failed; .outcomes has all results)"
+        others = f" ({count} of {len(outcomes)} images failed; see .outcomes or return_errors=True)"
         place = "" if self.image is not None else f"image {index}: "
         failure.args = (f"{place}{self.reason}{others}",)
         failure.index, failure.outcomes, failure.names_image = index, outcomes, True

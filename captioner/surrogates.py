@@ -8,8 +8,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_ESCAPED = re.compile(r"\\u(dc[89a-f][0-9a-f])")
-
 
 def to_unicode(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record as every reader of JSON can read it: bytes of names that are not UTF-8
@@ -33,9 +31,9 @@ def escape_surrogates(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def unescape_surrogates(name: str) -> str:
-    """The name of a file before `escape_surrogates`, where there is no `image_bytes`."""
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), name)
+def restore_surrogates(text: str) -> str:
+    """The text before `escape_surrogates`."""
+    return re.sub(r"\\u(dc[89a-f][0-9a-f])", lambda escaped: chr(int(escaped[1], 16)), text)
 
 
 def name_bytes(text: str) -> bytes:

@@ -41,7 +41,8 @@ def load_bundle(folder: Path | None) -> Bundle:
     if folder is None or folder in installed_models().values():
         return bundle
     passed = _passed(bundle)
-    if passed is None or not passed.exists() or not is_ours(passed.parent):
+    is_noted = passed is not None and os.path.exists(passed)  # noqa: PTH110 (False also where it may not be reached)
+    if passed is None or not is_noted or not is_ours(passed.parent):
         try_bundle(folder, bundle.digest)
         if passed is not None:
             with suppress(OSError):  # it is then tried again

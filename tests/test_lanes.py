@@ -48,8 +48,9 @@ def test_lanes_share_the_threads(tiny_bundle: Path, intra_op_threads: list[int])
     assert [captioner.lanes for captioner in (one, two, many)] == [1, 2, 2]
     assert intra_op_threads == [4, 4, 2, 2, 1, 1]
     assert [default_lanes(cores) for cores in (1, 2, 4, 64)] == [1, 2, 4, 4]
-    with pytest.raises(OptionsError, match="lanes must be at least 1"):
-        Captioner.load(tiny_bundle, device="cpu", lanes=0)
+    for lanes in (0, 100_000):
+        with pytest.raises(OptionsError, match="lanes must be from 1 to"):
+            Captioner.load(tiny_bundle, device="cpu", lanes=lanes)
 
 
 def test_captions_are_in_order_and_those_of_one_lane(tiny_bundle: Path) -> None:

@@ -96,8 +96,18 @@ def test_the_error_of_an_image_names_its_file(tiny_captioner: Captioner, tmp_pat
         with pytest.raises(package.ImageError) as several:
             tiny_captioner.caption([PHOTOS[0], image])
         assert str(several.value).startswith(f"{error} (1 of 2 images failed") and several.value.index == 1
-    assert "only the command line fetches" in str(error)
+    assert "only the command line fetches it" in str(error) and "give its bytes" in str(error)
+    assert "return_errors=True" in str(several.value)
     assert str(tiny_captioner.caption(b"no image", return_errors=True)).startswith("not an image")
+
+
+def test_a_file_that_is_awaited_is_said_to_be_one(tiny_captioner: Captioner) -> None:
+    class Upload:  # as FastAPI's
+        async def read(self, size: int = -1) -> bytes:
+            return PHOTOS[0].read_bytes()
+
+    with pytest.raises(NotAnImageError, match=r"give what awaiting its read\(\) returns"):
+        tiny_captioner.caption(Upload())  # type: ignore[call-overload]
 
 
 def test_a_column_of_a_table_is_many_images(tiny_captioner: Captioner, expected: list[str]) -> None:

@@ -48,6 +48,12 @@ def refuse(folder: Path, digest: str) -> None:
     raise BundleError("it was tried")
 
 
+def test_a_cache_that_cannot_be_reached_is_none(tiny_bundle: Path, tmp_path: Path, monkeypatch) -> None:
+    """As that of root, whose HOME somebody else has taken along."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ("x" * 300)))
+    assert trial.load_bundle(tiny_bundle).digest
+
+
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where this user's notes are; none at first."""

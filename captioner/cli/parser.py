@@ -42,6 +42,27 @@ COMMANDS = {
     "doctor": "print what is installed and used, for a report",
 }
 
+_STATUSES = {0: "all done", 2: "wrong usage, or what is needed is not there", 130: "interrupted"}
+_SERVED = {
+    0: "stopped after all calls were answered",
+    1: "the grace period was too short",
+    70: "the model did not recover",
+    130: "",
+}
+_UNNAMED = {1: "some images failed, each named on stderr"}
+_STATUSES_OF = {
+    "caption": _UNNAMED,
+    "overlay": _UNNAMED,
+    "gallery": {1: "some photos failed, which the page shows too"},
+    "batch": {**_UNNAMED, 130: "interrupted, work in flight is kept"},
+    "convert": {1: "some images have no caption, each named on stderr"},
+    "search": {0: "done, whatever was found"},
+    "serve": _SERVED,
+    "demo": _SERVED,
+    "export": {1: "the graphs do not caption as the checkpoint does"},
+    "doctor": {1: "this installation cannot caption, or its packages do not fit each other"},
+}
+"""What exit statuses mean; those of single commands, where they differ."""
 _RECURSIVE = "folders are always searched with their subfolders"
 _KEYWORDS = "captioner batch --keywords writes keywords"
 _LIST = "captioner batch --files-from LIST captions what a list names"
@@ -138,9 +159,21 @@ def build_parser(
     for name, help in COMMANDS.items():
         if name in whole:
             load_command(name).add_parser(subparsers)
+            _explain_statuses(subparsers.choices[name], _STATUSES | _STATUSES_OF.get(name, {}))
         else:
             subparsers.add_parser(name, help=help)
     return parser, subparsers.choices
+
+
+def _explain_statuses(parser: argparse.ArgumentParser, statuses: Mapping[int, str]) -> None:
+    """End the help of a command, and of its actions, with what exit statuses mean."""
+    parser.epilog = "Exit status: " + "; ".join(
+        f"{status} {meaning}" for status, meaning in sorted(statuses.items()) if meaning
+    )
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for one in action.choices.values():
+                _explain_statuses(one, statuses)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -25,6 +25,7 @@ _LISTED = "listed"
 _OF_MODEL = frozenset(("error", "words", "alternatives", "keywords", "log_prob", "confidence"))
 """Fields that describe the model's caption, not the one that a person wrote instead."""
 _MAX_BYTES = 2**28
+_WANTED = "decisions are read from the JSON lines of a gallery, or the CSV of captioner batch"
 
 
 class Corrections:
@@ -43,7 +44,7 @@ class Corrections:
     def read(cls, path: Path) -> Self:
         """Read lines {"image", "caption", "status"}, of which the later of two about a photo counts, or a CSV
         file that `captioner batch` wrote and a person has changed. Raises `DataError`."""
-        text = read_text(path, _MAX_BYTES)
+        text = read_text(path, _MAX_BYTES, wanted=_WANTED)
         if is_csv(path, text):
             return cls(dict(_read_table(path, text)))
         return cls({image: decision for image, decision, _ in _read_lines(path, text)})
@@ -123,7 +124,7 @@ class CorrectionsFile:
     def _read(self) -> dict[str, dict[str, str]]:
         if not self.path.exists():
             return {}
-        lines = _read_lines(self.path, read_text(self.path, _MAX_BYTES))
+        lines = _read_lines(self.path, read_text(self.path, _MAX_BYTES, wanted=_WANTED))
         return {image: line for image, _, line in lines}
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
-from captioner.cores import available_cores
+from captioner.cores import available_cores, check_parallel
 from captioner.errors import ImageError, ImageUnreadableError
 from captioner.folder.items import Done, Item, Loaded, digest_of
 from captioner.folder.sources.source import Source
@@ -102,7 +102,9 @@ class LocalEngine:
         *,
         include_keywords: bool = False,
     ) -> None:
-        """With `include_keywords` each caption must contain keywords of its own photo."""
+        """With `include_keywords` each caption must contain keywords of its own photo. Raises `OptionsError`
+        for too many `workers`, the processes that decode (default: one per core)."""
+        check_parallel("workers", workers)
         self._model, self._batch_size = model, batch_size
         self._workers = workers or available_cores()
         self.model, self.calibration = model.model, model.calibration

@@ -30,7 +30,9 @@ from captioner.surrogates import to_unicode
 
 _AT_ONCE = 100
 _HEAD = 2**12
-_EXPECTED = "convert reads the .jsonl file that captioner batch wrote, or its CSV"
+_EXPECTED = (
+    "convert reads the .jsonl file that captioner batch wrote, or its CSV (in Excel: save as CSV UTF-8)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class RecordedSource:
             self._file: IO[bytes] = path.open("rb")
         except OSError as error:
             raise DataError(f"{path}: {reason_of(error)}") from None
-        if not _is_json(self._file) and is_csv(path, text := read_text(path)):
+        if not _is_json(self._file) and is_csv(path, text := read_text(path, wanted=_EXPECTED)):
             self._file.close()
             self._file = BytesIO(b"".join(map(_to_line, table_records(path, text))))
         self._turn = threading.Lock()

@@ -37,6 +37,12 @@ CREATE TEMP TABLE listing (
     number INTEGER PRIMARY KEY, name BLOB, source INTEGER, locator BLOB, stamp TEXT, problem TEXT
 );
 """
+_GONE = """
+CREATE TEMP TABLE gone AS SELECT rowid AS age, digest, published FROM results
+WHERE published IS NOT NULL AND name NOT IN (SELECT name FROM listing)
+"""
+"""Images that are no longer there: of what was written for them, an image of the same content takes over
+what is ours. It has been moved."""
 _CURRENT = "r.asked = :fingerprint AND r.stamp = l.stamp"
 """SQL condition: the result is current for the image as listed or read."""
 _DONE = f"FROM listing l JOIN results r USING (name) WHERE {_CURRENT}"
@@ -153,6 +159,8 @@ class State:
                 " name, source, locator, stamp, problem FROM found"
             )
             self._query("DROP TABLE found")
+            self._query(_GONE)
+            self._query("CREATE INDEX gone_digest ON gone (digest)")
             self._query("COMMIT")
             return int(self._query("SELECT count(*) FROM listing").fetchone()[0])
 
@@ -227,9 +235,10 @@ class State:
         else:
             record = outcome.to_dict(found.name, words=words, alternatives=alternatives)
         self._query(
-            "INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, NULL) ON CONFLICT (name) DO UPDATE SET"
-            " stamp = excluded.stamp, digest = excluded.digest, asked = excluded.asked,"
-            " failed = excluded.failed, record = excluded.record",
+            "INSERT INTO results VALUES (?1, ?2, ?3, ?4, ?5, ?6,"
+            " (SELECT published FROM gone WHERE digest = ?3 ORDER BY age DESC LIMIT 1))"
+            " ON CONFLICT (name) DO UPDATE SET stamp = excluded.stamp, digest = excluded.digest,"
+            " asked = excluded.asked, failed = excluded.failed, record = excluded.record",
             (name, loaded.stamp, loaded.digest, self._fingerprint, failed, pack(record)),
         )
 
@@ -298,6 +307,12 @@ class State:
             query = "SELECT name FROM targets WHERE target = ?"
             row = self._query(query, (os.fsencode(target),)).fetchone()
             return None if row is None else os.fsdecode(row[0])
+
+    def are_same(self, name: str, other: str) -> bool:
+        """Whether the images of these names have the same content."""
+        with self._guard():
+            query = "SELECT 1 FROM results a JOIN results b USING (digest) WHERE a.name = ? AND b.name = ?"
+            return self._query(query, (os.fsencode(name), os.fsencode(other))).fetchone() is not None
 
     def inherit_target(self, target: str, name: str) -> bytes | None:
         """Transfer a file whose image is gone to another image; returns the digest of its content."""

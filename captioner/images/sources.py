@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
@@ -39,6 +40,7 @@ shape (height, width, 3) in RGB, or an undecoded image of Hugging Face's `datase
 `bytes` and its `path`."""
 ImageOrError = ImageInput | ImageError
 """An image, or the error that says why it cannot be read."""
+_TEXT_MODE = "the file must be opened in binary mode"
 
 
 def is_single(images: Any) -> TypeGuard[ImageInput]:
@@ -113,7 +115,7 @@ def open_stream(source: Any, limits: ImageLimits) -> Iterator[IO[bytes]]:
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         if isinstance(source, str) and is_url(source):
             raise ImageUnreadableError(
-                "is a URL, which only the command line fetches (captioner caption --allow-urls)"
+                "is a URL: give its bytes; only the command line fetches it (captioner caption --allow-urls)"
             ) from error
         raise ImageUnreadableError(reason_of(error, "not a valid path")) from error
     with file:
@@ -145,17 +147,26 @@ def _is_file_object(source: Any) -> TypeGuard[BinaryFile]:
 def _read_file_object(file: Any, limits: ImageLimits) -> bytes:
     """The whole file, from its start where it can seek."""
     try:
-        if getattr(file, "seekable", lambda: False)():
-            file.seek(0)
+        # Nor has a stream behind a file any such method, as that of a tar archive.
+        with suppress(AttributeError):
+            if file.seekable():
+                file.seek(0)
         data = bytearray()
         # Raw streams and unbuffered pipes return fewer bytes than they are asked for.
         while part := file.read(limits.max_bytes + 1 - len(data)):
-            if not isinstance(part, bytes):
-                raise NotAnImageError("the file must be opened in binary mode")
+            if inspect.iscoroutine(part):
+                part.close()
+                raise NotAnImageError("the file is asynchronous: give what awaiting its read() returns")
+            if isinstance(part, str):
+                raise NotAnImageError(_TEXT_MODE)
             data += part
             _check_bytes(len(data), limits)
-    except (OSError, ValueError) as error:  # ValueError: closed already
-        raise ImageUnreadableError(reason_of(error)) from error
+    except ImageError:
+        raise
+    except UnicodeDecodeError as error:
+        raise NotAnImageError(_TEXT_MODE) from error
+    except Exception as error:  # every kind of file has errors of its own: zip, gzip, answers over HTTP
+        raise ImageUnreadableError(reason_of(error) or type(error).__name__) from error
     if part is None:
         raise ImageUnreadableError("the file is open without blocking, and its data have not arrived yet")
     return bytes(data)

@@ -25,10 +25,12 @@ ARCHIVE_KINDS = {
 """The archives that can be read, by the end of their names."""
 
 _NOT_PHOTOS = frozenset(
-    "@eadir #recycle @recycle #snapshot @recently-snapshot @tmp @sharesnap @sharebin @transcode "  # noqa: SIM905
-    "$recycle.bin recycler lost+found __macosx files_trashbin files_versions".split()
+    "@eadir #recycle @recycle #snapshot ~snapshot @recently-snapshot @tmp @sharesnap @sharebin "  # noqa: SIM905
+    "@transcode @__thumb $recycle.bin recycled recycler lost+found __macosx "
+    "files_trashbin files_versions".split()
 ) | {"system volume information", "network trash folder", "temporary items"}
-_NOT_PHOTOS_SUFFIXES = (".lrdata",)
+_NOT_PHOTOS_SUFFIXES = (".lrdata", ".lrcat-data")
+_COPIES_OF_APPLE = "/resources/derivatives"  # in the library of Photos
 _NOT_PHOTOS_PREFIXES = ("appdata_oc",)  # of Nextcloud, with the number of the server
 
 
@@ -38,11 +40,12 @@ def is_archive(name: str) -> bool:
 
 
 def holds_no_photos(folder: str) -> bool:
-    """Whether a folder of this name holds what programs made of photos or put aside: thumbnails, previews,
-    trash and snapshots of network drives, Nextcloud, systems and Lightroom."""
-    name = folder.casefold()
+    """Whether the folder at this path, with slashes, holds what programs made of photos or put aside:
+    thumbnails, previews, trash and snapshots of network drives, Nextcloud, systems, Lightroom and Photos."""
+    path = folder.casefold()
+    name = path.rpartition("/")[2]
     ends = name.startswith(_NOT_PHOTOS_PREFIXES) or name.endswith(_NOT_PHOTOS_SUFFIXES)
-    return ends or name in _NOT_PHOTOS
+    return ends or name in _NOT_PHOTOS or f"/{path}".endswith(_COPIES_OF_APPLE)
 
 
 GALLERY_MARKER = "captioner-gallery.txt"

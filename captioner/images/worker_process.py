@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import select
@@ -97,8 +98,7 @@ class WorkerProcess:
         ready. Raises as `DecodeWorkers.load` does, and `WorkerLostError`."""
         assert self._socket is not None
         try:
-            os.ftruncate(self._memory, self._offset + len(image))
-            _write(self._memory, image, self._offset)
+            self._give(image)
             self._socket.sendall(REQUEST.pack(len(image)))
             ends = time.monotonic() + self._wall_s
             if preempt and not self._replies(preempt, ends):
@@ -121,6 +121,17 @@ class WorkerProcess:
             os.preadv(self._memory, [pixels.data], 0)
             return pixels
         raise ERRORS.get(status, NotAnImageError)(message)
+
+    def _give(self, image: bytes) -> None:
+        try:
+            os.ftruncate(self._memory, self._offset + len(image))
+            _write(self._memory, image, self._offset)
+        except OSError as error:
+            if error.errno not in (errno.EFBIG, errno.ENOSPC, errno.ENOMEM):
+                raise
+            raise DecodingInterruptedError(
+                f"the image cannot be given to the process that decodes it: {reason_of(error)}"
+            ) from None
 
     def start(self) -> None:
         """Start the process if it does not run. Raises `WorkersError`."""

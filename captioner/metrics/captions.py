@@ -18,6 +18,8 @@ from captioner.references.json_text import json_lines, parse_json
 from captioner.references.tables import CAPTION_COLUMNS, IMAGE_COLUMNS, csv_rows, first_of, is_csv
 from captioner.surrogates import image_of
 
+_FORMATS = "captions to score are read from JSON lines or CSV of captioner batch, or COCO results"
+
 
 def references_by_image(images: Sequence[CaptionedImage]) -> dict[str, tuple[str, ...]]:
     """The references by `CaptionedImage.key`. Raises `DataError` when two images share one."""
@@ -46,7 +48,7 @@ def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[st
     """The captions of a file by `CaptionedImage.key`; those of other images than `images` too, where their
     names are known. Raises `DataError` when the file is malformed or has two captions for one of `images`."""
     path = Path(path)
-    text = read_text(path)
+    text = read_text(path, wanted=_FORMATS)
     records = _csv_records(path, text) if is_csv(path, text) else _json_records(path, text)
     keys, wanted = keys_by_number(images), {image.key for image in images}
     captions: dict[str, str] = {}

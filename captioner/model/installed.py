@@ -131,6 +131,8 @@ def remove(name: str) -> bool:
         with folder_aside(folder.parent) as aside:  # a kill leaves no half of it in the list of models
             folder.rename(aside / folder.name)
     except OSError as error:
+        if was_chosen:
+            choose(name)  # as before
         raise OutputError(f"cannot delete {folder}: {reason_of(error)}") from None
     return was_chosen
 

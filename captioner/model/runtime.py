@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from captioner.cores import available_cores, core_limit
+from captioner.cores import available_cores, check_parallel, core_limit
 from captioner.errors import BundleError, DeviceError, OptionsError, RuntimeMissingError, how_to_install
 from captioner.model.bundle import DECODER, ENCODER, FORMAT, Bundle
 from captioner.model.calibration import CERTAINTY
@@ -25,8 +25,6 @@ from captioner.model.graphs.precision import FLOAT32, INT8, check_precision, has
 MOST_LANES = 4
 _ENCODED_AT_ONCE = 4
 """Images. Parts of 4 were faster than parts of 8 and 16 and the whole batch of 32, on two cores."""
-_LEAST_LIMIT = 64
-"""The limit of threads is at least this, and else four for each core: thousands would stall the machine."""
 _SPIN_LIMIT_SINCE = (1, 26)
 """The first version of ONNX Runtime that can limit the time that threads spin (wait in a busy loop)."""
 _SPIN_US = 50
@@ -58,11 +56,8 @@ class Runtime:
         """
         check_device(device)
         check_precision(precision)
-        most = max(_LEAST_LIMIT, 4 * available_cores())
-        if threads is not None and not 1 <= threads <= most:
-            raise OptionsError(f"threads must be from 1 to {most}, got {threads}", "threads")
-        if lanes is not None and lanes < 1:
-            raise OptionsError(f"lanes must be at least 1, got {lanes}", "lanes")
+        check_parallel("threads", threads)
+        check_parallel("lanes", lanes)
         self._ort = _import_onnxruntime()
         threads = threads or core_limit()  # without a limit, ONNX Runtime takes a thread per core
         self._threads = threads  # for the session that tries CUDA; lanes share them below

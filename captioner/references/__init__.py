@@ -23,7 +23,7 @@ from captioner.references.bounded import read_text
 from captioner.references.coco import parse_coco_or_karpathy, read_image_ids
 from captioner.references.flickr import parse_tokens
 from captioner.references.image import CaptionedImage, image_key
-from captioner.references.labels import read_classes, read_labels
+from captioner.references.labels import LABELS, read_classes, read_labels
 from captioner.references.tables import NoCaptionsError, is_csv, parse_csv, parse_lines, read_sidecars
 from captioner.words.tokens import find_unspaced
 
@@ -72,7 +72,7 @@ def read_references(
 
 def read_label_file(path: Path) -> list[CaptionedImage]:
     """The labelled images of a file. Raises `DataError`."""
-    return read_labels(path, read_text(path))
+    return read_labels(path, read_text(path, wanted=LABELS))
 
 
 def _read_folder(folder: Path) -> list[CaptionedImage]:
@@ -120,15 +120,16 @@ def _assign_splits(
     images: list[CaptionedImage], split_lists: Mapping[str, str | Path]
 ) -> list[CaptionedImage]:
     splits: dict[str, str] = {}
+    known = {image.name for image in images}
     for split, path in split_lists.items():
-        names = [name.strip() for name in read_text(Path(path)).split("\n") if name.strip()]
+        text = read_text(Path(path), wanted="a list of a split has the name of an image on each line")
+        names = [name.strip() for name in text.split("\n") if name.strip()]
         if not names:
             raise DataError(f"{path}: names no image")
+        if missing := set(names) - known:
+            of_lists = f"{counted(len(missing), 'image')} of the split lists"
+            raise DataError(f"{path}: {of_lists} without captions, such as {min(missing)}")
         splits |= dict.fromkeys(names, split)
-    missing = splits.keys() - {image.name for image in images}
-    if missing:
-        of_lists = f"{counted(len(missing), 'image')} of the split lists"
-        raise DataError(f"{of_lists} without captions, such as {min(missing)}")
     return [dataclasses.replace(image, split=splits.get(image.name, image.split)) for image in images]
 
 

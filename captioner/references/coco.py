@@ -46,7 +46,7 @@ def parse_coco_or_karpathy(path: Path, text: str) -> list[CaptionedImage]:
 def _entries(path: Path, document: Any) -> list[Any]:
     entries = document.get("images") if isinstance(document, dict) else None
     if not isinstance(entries, list):
-        raise DataError(f'{path}: no list "images"; captions are read from {TEXT_FORMATS}')
+        raise DataError(f'{path}: no list "images"; {TEXT_FORMATS}')
     return entries
 
 
@@ -107,7 +107,7 @@ def _id(value: Any) -> Any:
 
 
 def _strings(values: Iterable[Any]) -> tuple[str, ...]:
-    return tuple(value.strip() for value in values)
+    return tuple(value.strip() for value in values if value is not None)
 
 
 def _number(value: Any) -> int | None:
@@ -119,7 +119,9 @@ def read_image_ids(path: Path) -> list[tuple[str, int]]:
     files of test images). Raises `DataError` for a file without ids, a name with two and an id with two."""
     ids: dict[str, int] = {}
     names: dict[int, str] = {}
-    for entry in _entries(path, parse_json(read_text(path), path)):
+    for entry in _entries(
+        path, parse_json(read_text(path, wanted="ids are read from JSON of COCO or Karpathy"), path)
+    ):
         try:
             image_id = _id(entry.get("cocoid", entry.get("id")))
             name = entry["file_name"].strip() if "file_name" in entry else _karpathy_name(entry)

@@ -19,6 +19,7 @@ from captioner.references.json_text import parse_json
 from captioner.references.listing import list_images
 from captioner.words.tokens import tokenize
 
+LABELS = 'labels are read from JSON: {"images": [{"filename": …, "words": […]}]}'
 SPLITS = ("train", "val", "test")
 _WORDNET_ID = re.compile(r"n\d{8}")
 

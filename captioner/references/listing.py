@@ -33,5 +33,5 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 def _is_image(path: PurePosixPath) -> bool:
     return path.suffix.lower().removeprefix(".") in PICTURES and not any(
-        part.startswith(".") or holds_no_photos(part) for part in path.parts
+        one.name.startswith(".") or holds_no_photos(one.as_posix()) for one in (path, *path.parents)
     )

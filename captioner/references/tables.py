@@ -19,7 +19,7 @@ from captioner.references.cells import unescape_path, unescape_text
 from captioner.references.image import CaptionedImage
 from captioner.references.json_text import json_lines
 from captioner.references.listing import list_images
-from captioner.surrogates import image_of, unescape_surrogates
+from captioner.surrogates import image_of, restore_surrogates
 
 IMAGE_COLUMNS = (
     *("image", "filename", "file_name", "image_name", "file", "path"),
@@ -95,7 +95,7 @@ def csv_rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
 def _original(cells: Iterable[tuple[str, str]]) -> dict[str, str]:
     """A row as it was before it was made safe for spreadsheets."""
     return {
-        name: unescape_surrogates(unescape_path(cell)) if name == "image" else unescape_text(cell)
+        name: restore_surrogates(unescape_path(cell)) if name == "image" else unescape_text(cell)
         for name, cell in cells
     }
 
@@ -139,9 +139,12 @@ def parse_records(path: Path, records: Iterable[tuple[str, Any]]) -> list[Captio
     caption (failed images) and rejected ones are left out. Of several with a status for one image, the last
     counts. Raises `DataError`."""
     found = _Images(path)
+    unknown, is_known = "", False
     for place, record in records:
         if not isinstance(record, dict):
             raise DataError(f"{place}: not an object")
+        is_known = is_known or not record.keys().isdisjoint((*CAPTION_COLUMNS, "error"))
+        unknown = unknown or f"{place}: no field with a caption among {clip(', '.join(record))}"
         image, captions = image_of({"image": first_of(record, IMAGE_COLUMNS), **record}), _captions(record)
         if not isinstance(image, str) or captions is None:
             by_number = "; COCO results have only numbers for images" if "image_id" in record else ""
@@ -151,6 +154,8 @@ def parse_records(path: Path, records: Iterable[tuple[str, Any]]) -> list[Captio
         if record.get("status") != REJECTED:
             for caption in captions:
                 found.add(image, caption, str(record.get("split") or ""))
+    if unknown and not is_known:
+        raise DataError(f"{unknown}; known are {', '.join(CAPTION_COLUMNS)}")
     return found.list()
 
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from captioner.retrieval.query import Query
+from captioner.retrieval.query import Query, without_accents
 from captioner.words.forms import base, joined, kinds
 from captioner.words.tokens import is_undivided, join_undivided, tokenize
 
@@ -44,11 +44,11 @@ class CaptionIndex:
 
     def __init__(self, photos: Iterable[CaptionText]) -> None:
         self._photos = list(photos)
-        self._tokens = [join_undivided(tokenize(photo.caption)) for photo in self._photos]
+        self._tokens = [_words(photo.caption) for photo in self._photos]
         self._weights: dict[str, dict[int, float]] = defaultdict(dict)
         """Weight of a base in a photo, by base and number of the photo."""
         for number, photo in enumerate(self._photos):
-            for word in (word for other in photo.others for word in joined(join_undivided(tokenize(other)))):
+            for word in (word for other in photo.others for word in joined(_words(other))):
                 self._weights[base(word)][number] = _OTHER_WEIGHT
             for word in joined(self._tokens[number]):
                 self._weights[base(word)][number] = 1.0
@@ -105,6 +105,10 @@ class CaptionIndex:
         tokens, length = self._tokens[number], len(phrase)
         starts = range(len(tokens) - length + 1)
         return any(all(map(_is_in, phrase, tokens[start : start + length])) for start in starts)
+
+
+def _words(caption: str) -> list[str]:
+    return join_undivided(tokenize(without_accents(caption)))
 
 
 def _is_in(word: str, token: str) -> bool:

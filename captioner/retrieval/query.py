@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from typing import Self
+
+import regex
 
 from captioner.errors import OptionsError
 from captioner.words.english import is_function_word
 from captioner.words.forms import base, joined
 from captioner.words.tokens import join_undivided, tokenize
 
+_ACCENTS = regex.compile(
+    r"([\p{Script=Latin}\p{Script=Greek}\p{Script=Cyrillic}\p{Script=Arabic}\p{Script=Hebrew}])\p{M}+"
+)
+"""Marks that people may leave out, as in `overlay/templates/search.js`; those of other scripts make other
+letters."""
 _TERM = re.compile(r'(-?)(?:"([^"]*)"?|(\S+))')
+
+
+def without_accents(text: str) -> str:
+    """The text in letters as people type them."""
+    if text.isascii():
+        return text
+    return unicodedata.normalize("NFC", _ACCENTS.sub(r"\1", unicodedata.normalize("NFKD", text)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +51,7 @@ class Query:
         without: set[str] = set()
         without_phrases: list[tuple[str, ...]] = []
         for minus, quoted, plain in _TERM.findall(text):
-            found = tokenize(quoted or plain)
+            found = tokenize(without_accents(quoted or plain))
             if quoted and found:
                 (without_phrases if minus else phrases).append(tuple(join_undivided(found)))
             elif minus:

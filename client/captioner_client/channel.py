@@ -72,7 +72,7 @@ if hasattr(os, "register_at_fork"):
 async def open_channel(addresses: Sequence[str], options: ClientOptions) -> grpc.aio.Channel:
     """A channel over parsed addresses, for the running event loop.
 
-    Raises `OptionsError` for a host that has no address, or a certificate file that cannot be read, and as
+    Raises `OptionsError` for a host that has no address, or a certificate file that cannot be used, and as
     `check_process` does.
     """
     global _opened_in
@@ -149,9 +149,14 @@ def _read(options: ClientOptions, name: str) -> bytes | None:
     if path is None:
         return None
     try:
-        return path.read_bytes()
+        content = path.read_bytes()
     except OSError as error:
         raise OptionsError(f"cannot read {path}: {reason_of(error)}", name) from error
+    what = "key" if name == "key" else "certificate"
+    if not re.search(rb"-----BEGIN [A-Z ]*" + what.upper().encode(), content):
+        # gRPC would say so in its log only, and try to connect until the deadline.
+        raise OptionsError(f"{path} has no {what} in PEM", name)
+    return content
 
 
 def make_target(addresses: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
@@ -145,7 +146,7 @@ def _explained(kind: type[ServerError], message: str, servers: str, timeout_s: f
     if kind is DeadlineExceededError:
         return f"no answer from {servers} within {timeout_s:g} s"
     _, connecting, reason = message.rpartition("last error: ")
-    reason = reason.removeprefix("UNKNOWN: ")
+    reason = unquote(reason.removeprefix("UNKNOWN: "))  # of ipv6:%5B::1%5D:50051
     if kind is ServerUnavailableError:
         hints = (f" ({hint})" for said, hint in _HINTS.items() if connecting and said in reason)
         return f"no server answers at {servers}: {reason}{next(hints, '')}"

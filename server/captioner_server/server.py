@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ from captioner_server.rpc.inference_servicer import InferenceServicer
 from captioner_server.rpc.interceptor import CallInterceptor
 from captioner_server.rpc.reflect import add_reflection
 from captioner_server.rpc.servicer import CaptionServicer
-from captioner_server.tls import server_context, server_credentials
+from captioner_server.tls import server_context, server_credentials, warn_of_expiry
 
 if TYPE_CHECKING:
     from captioner_server.observation.spans import Tracing
@@ -68,7 +69,7 @@ class CaptionServer:
         self.metrics.serving.set_function(lambda: float(self.state.serving and not self.state.stalled))
         self.models = Models(options, self.metrics, self._report)
         self.door = Door(self.state, options, self.models.refusal)
-        self._unusable_certificate = self.metrics.unusable_files.labels("certificate")
+        self._expiry: datetime | None = None
         if (tokens := self.door.tokens) is not None:
             self.metrics.unusable_files.labels("tokens").set_function(lambda: float(tokens.unusable))
         self.metrics.image_bytes.set_function(lambda: self.door.budget.used_bytes)
@@ -81,7 +82,7 @@ class CaptionServer:
         self._pictures = Pictures(options)
         if options.http_port is not None:
             app = make_app(self.models, self._pictures, options, self.door, journal, gallery)
-            tls = partial(server_context, options, self._unusable_certificate.set)
+            tls = partial(server_context, options, self._tell_certificate)
             self._http = HttpServer(app, options.host, options.http_port, options, tls=tls)
         self.metrics_url: str | None = None
         """Where the metrics are after the start; None without them."""
@@ -108,7 +109,7 @@ class CaptionServer:
     async def start(self) -> int:
         """Open the ports without serving yet; returns the gRPC port. Raises `ServerStartError`."""
         address = self.options.address
-        credentials = server_credentials(self.options, self._unusable_certificate.set)
+        credentials = server_credentials(self.options, self._tell_certificate)
         _check_socket(address)
         try:
             if credentials is None:
@@ -152,6 +153,14 @@ class CaptionServer:
         self.state.phase = Phase.FAILING if condition is Condition.FAILS else Phase.SERVING
         self.state.stalled = condition is Condition.STALLED
         self._health.set(SERVING if condition is Condition.WORKS else NOT_SERVING)
+
+    def _tell_certificate(self, expiry: datetime | None) -> None:
+        """Tell when a certificate that was read expires, or that renewed files cannot be used."""
+        self.metrics.unusable_files.labels("certificate").set(expiry is None)
+        if expiry is not None and expiry != self._expiry:  # it is read for gRPC and for HTTP
+            self._expiry = expiry
+            self.metrics.certificate_expiry.set(expiry.timestamp())
+            warn_of_expiry(expiry)
 
     async def drain(self) -> bool:
         """Report NOT_SERVING, so that load balancers send calls elsewhere, and accept calls for

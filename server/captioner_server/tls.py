@@ -8,6 +8,7 @@ import re
 import ssl
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,15 @@ _KEY_TYPES = tuple(
 and then every handshake fails."""
 
 
-Report = Callable[[bool], None]
-"""Gets True if renewed files cannot be used, else False."""
+_TIME = rb"(?:\x17\x0d|\x18\x0f(\d\d))(\d{12}Z)"
+_VALIDITY = re.compile(rb"\x30." + 2 * _TIME, re.DOTALL)
+"""The first and the last moment of a certificate; years have two or four digits. `ssl` tells them only of
+authorities and of peers."""
+_SOON = timedelta(days=14)
+
+
+Report = Callable[[datetime | None], None]
+"""Gets when a certificate that was read expires; None if renewed files cannot be used."""
 
 
 def server_credentials(options: ServerOptions, report: Report) -> grpc.ServerCredentials | None:
@@ -60,6 +68,7 @@ def server_credentials(options: ServerOptions, report: Report) -> grpc.ServerCre
         return renewed[1] if renewed else None
 
     files.context()
+    files.tell()
     return grpc.dynamic_ssl_server_credentials(files.configuration(), fetch, mutual)
 
 
@@ -70,6 +79,7 @@ def server_context(options: ServerOptions, report: Report) -> ssl.SSLContext | N
         return None
     files = _Files(options.tls_certificate, options.tls_key, options.tls_client_ca, report)
     context = current = files.context()
+    files.tell()
     mutual, since = options.tls_client_ca is not None, 0.0
 
     def renew(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> int | None:
@@ -84,6 +94,14 @@ def server_context(options: ServerOptions, report: Report) -> ssl.SSLContext | N
 
     context.sni_callback = renew  # called at each handshake, also without a server name
     return context
+
+
+def warn_of_expiry(expiry: datetime) -> None:
+    """Log that a certificate has expired or soon will; nothing of others."""
+    left = expiry - datetime.now(UTC)
+    if left < _SOON:
+        event = "certificate expires soon" if left > timedelta() else "certificate has expired"
+        log.warning(event, extra={"fields": {"expires": expiry.isoformat()}})
 
 
 def is_local(host: str) -> bool:
@@ -137,6 +155,8 @@ class _Files:
                 context.load_verify_locations(self._client_ca)
             except (OSError, ssl.SSLError) as error:
                 reason = getattr(error, "reason", None) or reason_of(error)
+                if not _CERTIFICATE.search(read_file(self._client_ca) or b""):
+                    reason = "it has no certificate in PEM"
                 raise ServerStartError(f"cannot use {self._client_ca}: {reason}") from None
         return context
 
@@ -170,13 +190,18 @@ class _Files:
             return None
         if context is None:
             self._seen = contents
-            self._report(True)
+            self._report(None)
             log.warning("certificate not read again", extra={"fields": {"reason": reason}})
             return None
         self._used = self._seen = contents
-        self._report(False)
         log.info("certificate read again")
+        self.tell()
         return context, self.configuration()
+
+    def tell(self) -> None:
+        """Report the certificate that is used."""
+        if expiry := _expiry(self._used[0] or b""):
+            self._report(expiry)
 
     def _read(self) -> tuple[bytes | None, bytes | None, bytes | None]:
         """The certificate, its key and the roots of callers; None for what is not there."""
@@ -185,8 +210,23 @@ class _Files:
 
 def _is_usable(pem: bytes) -> bool:
     """Whether gRPC can use the key of the first certificate."""
-    found = _CERTIFICATE.search(pem)
-    if found is None:
-        return False
-    der = ssl.PEM_cert_to_DER_cert(found[0].decode("ascii", "replace"))
+    der = _first(pem)
     return any(kind in der for kind in _KEY_TYPES)
+
+
+def _first(pem: bytes) -> bytes:
+    """The first certificate, that of the server itself, as DER; empty if there is none."""
+    found = _CERTIFICATE.search(pem)
+    return ssl.PEM_cert_to_DER_cert(found[0].decode("ascii", "replace")) if found else b""
+
+
+def _expiry(pem: bytes) -> datetime | None:
+    """When the first certificate expires; None if it does not say."""
+    if (found := _VALIDITY.search(_first(pem))) is None:
+        return None
+    century, rest = found.groups()[2:]
+    text = ((century or b"") + rest).decode()
+    try:
+        return datetime.strptime(text, "%Y%m%d%H%M%SZ" if century else "%y%m%d%H%M%SZ").replace(tzinfo=UTC)
+    except ValueError:  # a 13th month
+        return None

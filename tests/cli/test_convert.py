@@ -365,7 +365,7 @@ def test_keywords_of_a_table_are_kept(tmp_path) -> None:
 def test_a_workbook_is_no_table(tmp_path, capsys) -> None:
     (tmp_path / "c.xlsx").write_bytes(b"PK\3\4\0\0\xff")
     assert convert(tmp_path / "c.xlsx", "-o", tmp_path / "out.jsonl") == 2
-    assert "captions are read from CSV (in Excel: save as CSV UTF-8)" in capsys.readouterr().err
+    assert "not a text file; convert reads the .jsonl file that" in capsys.readouterr().err
 
 
 def test_a_rejected_caption_is_no_failure(tmp_path, capsys) -> None:

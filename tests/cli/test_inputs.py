@@ -250,6 +250,13 @@ def test_a_watched_folder_is_captioned_as_it_fills(run, tmp_path, capsys, monkey
     assert capsys.readouterr().err.count("in all, 0 of them failed") in (2, 3)
 
 
+def test_watching_needs_an_output_that_knows_what_is_done(run, tmp_path, capsys) -> None:
+    shutil.copy(CAT, tmp_path)
+    assert run("batch", tmp_path, "-o", "/dev/stdout", "--format", "jsonl", "--watch") == 2
+    out, err = capsys.readouterr()
+    assert not out and "--watch needs a file or folder as OUT" in err
+
+
 def test_a_watched_folder_may_lose_photos_and_begin_empty(run, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("captioner.cli.commands.batch.here.WATCH_EVERY_S", 0.05)
     root, out, page = tmp_path / "photos", tmp_path / "out.jsonl", tmp_path / "page.html"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -67,7 +68,16 @@ def test_every_public_name_is_there() -> None:
 def test_every_command_explains_itself(command: str, capsys) -> None:
     with pytest.raises(SystemExit) as raised:
         main([command, "--help"])
-    assert raised.value.code == 0 and f"usage: captioner {command}" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert raised.value.code == 0 and f"usage: captioner {command}" in shown
+    statuses = " ".join(shown.rpartition("\n\n")[2].split())
+    assert re.fullmatch(r"Exit status: 0 [^;]+(; 1 [^;]+)?; 2 [^;]+(; \d+ [^;]+)+", statuses)
+
+
+def test_actions_of_a_command_have_its_exit_statuses(capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["model", "verify", "--help"])
+    assert "Exit status: 0 all done; 2 wrong usage" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [[], ["paint"], ["--paint"]])

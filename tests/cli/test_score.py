@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -159,3 +160,21 @@ def test_other_images_of_one_name_are_ignored(capsys: pytest.CaptureFixture[str]
     captions.write_text(captions.read_text() + Path(CAPTIONS).read_text().splitlines()[0] + "\n")
     assert main(command) == 2
     assert "a second caption of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["captions.jsonl", "folder", "--labels"], "labels are read from JSON"),
+        (["folder", "captions.jsonl"], "captions to score are read from JSON lines or CSV"),
+        (["captions.jsonl", "captions.jsonl", "--split-list", "folder"], "the name of an image on each line"),
+    ],
+)
+def test_a_folder_in_place_of_a_file_is_told_what_is_wanted(
+    tmp_path: Path, monkeypatch, capsys, arguments, wanted
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    Path("captions.jsonl").write_text('{"image": "a.jpg", "caption": "a dog"}\n')
+    assert main(["score", *arguments, "--no-meteor"][: -1 if "--labels" in arguments else None]) == 2
+    assert re.search(f"^captioner: folder: a folder; .*{wanted}", capsys.readouterr().err)

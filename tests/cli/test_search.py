@@ -142,6 +142,19 @@ def test_it_does_not_matter_how_words_were_divided(words, names, tmp_path, capsy
     assert sorted(found(capsys)) == names
 
 
+@pytest.mark.parametrize(
+    "words", ["Muller", "MÜLLER", "mu\u0308ller", '"tante muller"', "café", "cafe", "-Hund muller"]
+)
+def test_accents_may_be_left_out_as_in_a_gallery(words, tmp_path, capsys):
+    for name, text in (("a", "Tante Müller im Cafe\u0301"), ("b", "が")):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{name}.png")
+        (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
+    assert main(["search", str(tmp_path), words]) == 0
+    assert found(capsys) == ["a.png"]
+    assert main(["search", str(tmp_path), "か"]) == 0  # another letter
+    assert found(capsys) == []
+
+
 def test_a_text_file_that_cannot_be_read_is_named(tmp_path, capsys):
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     (tmp_path / "a.txt").write_text("ein schwarzes Viereck für alle", encoding="latin-1")

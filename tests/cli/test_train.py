@@ -180,6 +180,13 @@ def test_what_cannot_be_trained_is_refused_at_once(data, tmp_path, capsys, argum
     assert not list((tmp_path / "run").glob("*.lock"))
 
 
+def test_what_is_wrong_with_a_configuration_is_said_with_its_name(data, tmp_path, capsys) -> None:
+    for text, reason in (('name = "x"', "missing data, stages"), ("x = 1", "x: unknown option")):
+        (tmp_path / "mine.toml").write_text(text)
+        assert train(data, tmp_path / "run", config=str(tmp_path / "mine.toml")) == 2
+        assert f"captioner: {tmp_path / 'mine.toml'}: {reason}" in told(capsys)
+
+
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
@@ -279,6 +286,13 @@ def test_flags_are_checked_as_for_other_commands(data, tmp_path, capsys, argumen
         main(["train", str(data / "squares.toml"), "-o", str(tmp_path / "run"), *arguments])
     assert f"argument {arguments[0]}: " in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_so_many_threads_are_refused_at_once(data, tmp_path, capsys) -> None:
+    folder = ["-o", str(tmp_path / "run")]
+    assert main(["train", str(data / "squares.toml"), *folder, "--threads", "100000"]) == 2
+    assert main(["teach", str(data), str(data / "captions.json"), *folder, "--threads", "100000"]) == 2
+    assert told(capsys).count("threads must be from 1 to") == 2
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:99"])

@@ -59,6 +59,15 @@ def test_without_a_server_it_says_so_in_time() -> None:
         assert str(caught.value).startswith("no server answers at 127.0.0.1:1: ")
 
 
+@pytest.mark.skipif(not socket.has_ipv6, reason="IPv6")
+def test_an_address_of_ipv6_is_readable() -> None:
+    with (
+        CaptionClient("[::1]:1", ClientOptions(max_attempts=2, wait_s=0)) as client,
+        pytest.raises(ServerUnavailableError, match=r"no server answers at \[::1\]:1: ipv6:\[::1\]:1: "),
+    ):
+        client.get_model()
+
+
 def test_where_nothing_is_said_the_address_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"

@@ -122,6 +122,12 @@ def test_interrupting_in_the_last_moment_leaves_a_whole_output(
     )
 
 
+def test_so_many_processes_would_stall_the_machine(photos, tmp_path, batch, capsys) -> None:
+    assert batch(photos, "-o", tmp_path / "out.csv", "--workers", "100000") == 2
+    assert "workers must be from 1 to" in capsys.readouterr().err
+    assert not list(tmp_path.glob("out.csv*"))
+
+
 def test_the_second_run_at_once_refuses(photos: Path, tmp_path: Path, batch, capsys) -> None:
     from captioner.folder.state import State
 

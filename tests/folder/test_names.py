@@ -62,13 +62,34 @@ def test_the_photo_of_such_a_name_is_found_again(tmp_path, batch, tiny_bundle, c
 
 def test_folders_of_thumbnails_and_trash_are_skipped(tmp_path, batch) -> None:
     odd = ["@eaDir/a.jpg/SYNOPHOTO_THUMB_XL.jpg", "#recycle/b.jpg", "$RECYCLE.BIN/c.jpg", "x.lrdata/d.jpg"]
-    odd += ["files_versions/e.jpg", "appdata_oc1ab/preview/f.jpg"]
-    root = fill(tmp_path / "photos", "a.jpg", "#party/e.jpg", "b@home.jpg", *odd)
+    odd += ["files_versions/e.jpg", "appdata_oc1ab/preview/f.jpg", "~snapshot/hourly.0/g.jpg"]
+    odd += [
+        "@__thumb/h.jpg",
+        "RECYCLED/i.jpg",
+        "x.lrcat-data/j.jpg",
+        "y.photoslibrary/resources/derivatives/k.jpg",
+    ]
+    own = ["a.jpg", "#party/e.jpg", "b@home.jpg", "y.photoslibrary/originals/z.jpg", "derivatives/z.jpg"]
+    root = fill(tmp_path / "photos", *own, *odd)
     for flags in ((), ("--hidden",)):
         assert batch(root, "-o", tmp_path / "c.csv", "--overwrite", *flags) == 0
         with (tmp_path / "c.csv").open(newline="") as file:
             names = {row["image"].removeprefix("./") for row in csv.DictReader(file)}
-        assert names == {"a.jpg", "#party/e.jpg", "b@home.jpg", *[name for name in odd if flags]}
+        assert names == {*own, *[name for name in odd if flags]}
+
+
+def test_names_are_found_however_their_accents_are_composed(tmp_path, batch) -> None:
+    composed, decomposed = "caf\u00e9.jpg", "cafe\u0301.jpg"  # the disk of a Mac has the second
+    root, out = fill(tmp_path / "photos", decomposed, "b.jpg"), tmp_path / "c.jsonl"
+
+    def captioned(*flags: str) -> list[str]:
+        assert batch(root, "-o", out, "--overwrite", *flags) == 0
+        return [json.loads(line)["image"] for line in out.read_text().splitlines()]
+
+    assert captioned("--pattern", "caf\u00e9*") == [decomposed]
+    assert captioned("--exclude", "caf\u00e9*") == ["b.jpg"]
+    (tmp_path / "list").write_text(f"{composed}\n")
+    assert captioned("--files-from", str(tmp_path / "list")) == [decomposed]
 
 
 def test_coco_ids_by_order_and_their_map(tmp_path, batch, capsys) -> None:

@@ -221,6 +221,40 @@ def test_embedding_is_for_the_one_folder_of_the_photos(few, batch, capsys) -> No
         make_output(few, OutputOptions(embed=True), "xmp")
 
 
+@needs_exiftool
+@pytest.mark.parametrize("flags", [("txt",), ("xmp",), ("xmp", "--embed"), ("jsonl,txt,xmp",)])
+def test_what_was_written_for_a_photo_is_ours_where_it_is_moved(few, batch, capsys, flags) -> None:
+    run = (few, "-o", few, "--format", *flags)
+    assert batch(*run) == 0
+    for path in (few / "b").glob("c.*"):  # the photo and the files beside it
+        path.rename(few / f"moved {path.name}")
+    assert batch(*run, "--prefix", "now ") == 0
+    assert "kept" not in capsys.readouterr().err
+    if "--embed" in flags:
+        assert (read_description(few / "moved c.jpg") or "").startswith("now ")
+    elif "xmp" in flags:
+        assert (read_description(few / "moved c.jpg.xmp") or "").startswith("now ")
+    else:
+        assert (few / "moved c.txt").read_text().startswith("now ")
+
+
+def test_what_somebody_edited_is_kept_where_it_is_moved(few, batch, capsys) -> None:
+    assert batch(few, "-o", few, "--format", "txt") == 0
+    (few / "b" / "c.txt").write_text("corrected by hand")
+    (few / "b").rename(few / "moved")
+    assert batch(few, "-o", few, "--format", "txt", "--prefix", "now ") == 0
+    assert "1 kept as they were" in capsys.readouterr().err
+    assert (few / "moved" / "c.txt").read_text() == "corrected by hand"
+
+
+def test_a_photo_of_another_suffix_takes_its_file_along(few, batch) -> None:
+    assert batch(few, "-o", few, "--format", "txt") == 0
+    (few / "a.jpg").rename(few / "a.JPEG")
+    assert batch(few, "-o", few, "--format", "txt", "--prefix", "now ") == 0
+    assert [path.name for path in few.glob("a*.txt")] == ["a.txt"]
+    assert (few / "a.txt").read_text().startswith("now ")
+
+
 def test_what_somebody_edited_is_kept_and_counted(few, batch, capsys) -> None:
     assert batch(few, "-o", few, "--format", "txt") == 0
     assert "kept" not in capsys.readouterr().err

@@ -72,6 +72,7 @@ PERSONS = (
     "EXIF:ImageDescription=Grandmother with the cat",
     "IPTC:Caption-Abstract=Grandmother with the cat",
     "XMP-tiff:ImageDescription=Grandmother with the cat",
+    "IFD0:XPComment=Grandmother with the cat",
 )
 CAMERAS = (
     "EXIF:ImageDescription=OLYMPUS DIGITAL CAMERA",

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import base64
+import gzip
+import http.client
 import io
+import lzma
 import os
 import struct
 import subprocess
 import sys
+import tarfile
+import zipfile
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -147,3 +154,58 @@ def test_a_pipe_without_data_is_said() -> None:
     ):
         open_image(file)
     os.close(theirs)
+
+
+def test_a_file_in_a_tar_archive_that_is_a_stream_is_read() -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.add(CAT, "cat.jpg")
+    packed.seek(0)
+    with tarfile.open(fileobj=packed, mode="r|") as stream:  # as WebDataset reads its shards
+        member = stream.extractfile(stream.next())
+        assert np.array_equal(open_image(member), open_image(CAT))
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_a_file_object_may_return_any_bytes(kind) -> None:
+    rest = io.BytesIO(CAT.read_bytes())
+    file = SimpleNamespace(read=lambda size=-1: kind(rest.read(size)))
+    assert np.array_equal(open_image(file), open_image(CAT))
+
+
+def damaged_zip() -> Any:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.write(CAT, "cat.jpg")
+    content = bytearray(packed.getvalue())
+    content[5000] ^= 255
+    return zipfile.ZipFile(io.BytesIO(content)).open("cat.jpg")
+
+
+def cut_gzip() -> Any:
+    return gzip.GzipFile(fileobj=io.BytesIO(gzip.compress(CAT.read_bytes())[:-5000]))
+
+
+def damaged_xz() -> Any:
+    content = bytearray(lzma.compress(CAT.read_bytes()))
+    content[900] ^= 255
+    return lzma.LZMAFile(io.BytesIO(content))
+
+
+def cut_answer() -> Any:
+    def read(size: int = -1) -> bytes:
+        raise http.client.IncompleteRead(b"")
+
+    return SimpleNamespace(read=read)
+
+
+@pytest.mark.parametrize("make", [damaged_zip, cut_gzip, damaged_xz, cut_answer])
+def test_a_file_object_that_cannot_be_read_fails_alone(make) -> None:
+    # Each kind of file has errors of its own.
+    with pytest.raises(ImageUnreadableError):
+        open_image(make())
+
+
+def test_what_is_no_binary_file_is_said() -> None:
+    with CAT.open(encoding="utf-8") as file, pytest.raises(NotAnImageError, match="binary mode"):
+        open_image(file)

@@ -53,6 +53,17 @@ def test_pixels_are_those_of_this_process(workers: DecodeWorkers) -> None:
             np.testing.assert_array_equal(pixels, PREPARATION.load(photo))
 
 
+def test_a_limit_of_file_sizes_is_said(workers: DecodeWorkers) -> None:
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, hard))  # `ulimit -f` bounds files in memory too
+    try:
+        with pytest.raises(DecodingInterruptedError, match="File too large"):
+            workers.load(bytes(2**21))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
 @pytest.mark.parametrize("image", [make_image(1, (100, 75), format="PNG"), bytes(2**20)])
 def test_a_file_does_not_stay_in_memory(workers: DecodeWorkers, image: bytes) -> None:
     with suppress(NotAnImageError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -185,6 +186,20 @@ def test_only_taught_models_are_removed(
     assert main(["model", "remove", "mine"]) == 0
     assert capsys.readouterr().err == "captioner: mine was removed; default is used from now on\n"
     assert chosen() is None and not mine.exists()
+
+
+def test_a_model_that_cannot_be_removed_stays_chosen(
+    tiny_bundle: Path, user_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    mine = taught(tiny_bundle, user_folder, "mine")
+    choose("mine")
+    monkeypatch.setattr("captioner.model.installed.folder_aside", refuse)
+    assert main(["model", "remove", "mine"]) == 2
+    assert "mine: Permission denied" in capsys.readouterr().err
+    assert chosen() == mine
 
 
 def test_a_model_whose_removal_was_killed_is_gone_and_the_next_removal_takes_what_is_left(

@@ -1,5 +1,6 @@
 """The gallery: what is written, and how the page behaves with a handful and with thousands of photos."""
 
+import errno
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -419,6 +420,18 @@ def test_a_gallery_that_cannot_be_replaced_stays(tmp_path, folder, records, monk
     with pytest.raises(OptionsError if error is OSError else error):
         write_gallery(records[:1], page, folder)
     assert content() == before
+
+
+@pytest.mark.parametrize("failing", ["sync_folder", "replacing"])
+def test_a_gallery_that_cannot_be_made_leaves_nothing(tmp_path, folder, records, monkeypatch, failing):
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    page = tmp_path / "gallery" / "out.html"
+    monkeypatch.setattr(f"captioner.overlay.gallery.write.{failing}", fail)
+    with pytest.raises(OptionsError, match="No space left"):
+        write_gallery(records, page, folder)
+    assert not list(page.parent.iterdir())
 
 
 def test_decisions_name_the_file_as_it_is(tmp_path, photo):

@@ -71,6 +71,30 @@ def test_an_image_without_a_caption_is_left_out(
     assert "1 of 2 images have no caption" in caplog.text
 
 
+def test_a_caption_that_is_null_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "captions.json"
+    null = {"image_id": 9, "caption": None}
+    path.write_text(json.dumps({**COCO, "annotations": [null, *COCO["annotations"]]}))
+    assert [image.captions for image in read_references(path)] == [("Nine",), ("Four", "4")]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32"])
+def test_an_encoding_that_is_not_told_is_said(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "captions.csv"
+    path.write_text("image,caption\na.jpg,A dog\n", encoding=encoding)
+    with pytest.raises(DataError, match="not in UTF-8; save it as UTF-8"):
+        read_references(path)
+
+
+def test_records_without_a_field_for_captions_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "florence.jsonl"
+    path.write_text('{"image": "a.jpg", "prefix": "<CAPTION>", "suffix": "a dog"}\n' * 2)
+    with pytest.raises(
+        DataError, match=r"line 1: .*image, prefix, suffix; known are caption, captions, text"
+    ):
+        read_references(path)
+
+
 def test_the_metadata_of_a_folder_of_hugging_face(tmp_path: Path) -> None:
     path = tmp_path / "metadata.jsonl"
     path.write_text('{"file_name": "a.jpg", "text": "a dog"}\n')
@@ -206,7 +230,7 @@ def test_flickr8k_tokens_with_lists_of_splits(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no split 'test'; it has none"):
         read_references(path, "test")
     listed.write_text("z.jpg\n")
-    with pytest.raises(DataError, match=r"1 image of the split lists without captions, such as z\.jpg"):
+    with pytest.raises(DataError, match=r"test\.txt: 1 image of the split lists without captions, such as z"):
         read_references(path, "test", split_lists={"test": listed})
     listed.write_text("\n")
     with pytest.raises(DataError, match=r"test\.txt: names no image"):
@@ -392,6 +416,14 @@ def test_names_that_are_not_utf_8_are_those_of_the_files(tmp_path: Path) -> None
     name, path = os.fsdecode(b"lat\xe9.jpg"), tmp_path / "a.jsonl"
     path.write_text(json.dumps(to_unicode({"image": name, "caption": "a dog"})))
     assert [image.name for image in read_references(path)] == [name]
+
+
+def test_names_that_are_not_utf_8_are_found_again_in_csv(tmp_path: Path) -> None:
+    table = tmp_path / "captions.csv"  # as `captioner batch` writes it
+    table.write_text(
+        "image,caption\n" + to_unicode({"image": os.fsdecode(b"lat\xe9.jpg")})["image"] + ",a cat\n"
+    )
+    assert [os.fsencode(image.name) for image in read_references(table)] == [b"lat\xe9.jpg"]
 
 
 def test_of_corrections_the_last_counts_and_rejected_ones_do_not(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Encryption: mutual TLS, certificates that are read again, plaintext."""
 
 import datetime
+import math
 import os
 import socket
 import ssl
@@ -282,6 +283,16 @@ def test_files_that_do_not_fit_are_one_line(authority: Authority) -> None:
         ServerOptions(tls_client_ca=authority.roots)
 
 
+def test_a_file_that_holds_no_authority_is_said_in_words(authority: Authority) -> None:
+    certificate, key = authority.issue("server")
+    authority.roots.write_bytes(key.read_bytes())
+    with (
+        pytest.raises(ServerStartError, match=r"roots\.pem: it has no certificate in PEM"),
+        serve(None, tls_certificate=certificate, tls_key=key, tls_client_ca=authority.roots),
+    ):
+        pass
+
+
 def damage(certificate: bytes, key: bytes) -> dict[str, tuple[bytes, bytes]]:
     """Pairs that cannot be used, by what is said of them."""
     opened = serialization.load_pem_private_key(key, None)
@@ -325,6 +336,51 @@ def test_files_that_cannot_be_used_are_told_where_only_http_is_called(authority:
             certificate.write_bytes(content)
             assert shown_certificate(address) == good.decode()
             assert server.metric("unusable_files", file="certificate") == unusable
+
+
+@pytest.mark.parametrize(
+    ("days", "warning"), [(-1, "has expired"), (13, "expires soon"), (15, ""), (365 * 60, "")]
+)
+def test_when_a_certificate_expires_is_told(
+    authority: Authority, days: int, warning: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    expiry = datetime.datetime.now(datetime.UTC).replace(microsecond=0) + datetime.timedelta(days)
+    certificate, key = authority.issue("server", expiry=expiry)
+    good, good_key = (path.read_bytes() for path in authority.issue("good"))
+    warned = [("certificate " + warning, expiry.isoformat())] if warning else []
+
+    def warnings() -> list[tuple[str, str]]:
+        records = [record for record in caplog.records if record.levelname == "WARNING"]
+        return [(record.getMessage(), record.fields["expires"]) for record in records]
+
+    with serve(None, http_port=0, tls_certificate=certificate, tls_key=key) as server:
+        assert server.metric("certificate_expiry_timestamp_seconds") == expiry.timestamp()
+        assert warnings() == warned
+        ports = [int(url.rpartition(":")[2]) for url in (server.address, server.server.http_url)]
+        for pair in ((good, good_key), (certificate.read_bytes(), key.read_bytes())):
+            certificate.write_bytes(pair[0])
+            key.write_bytes(pair[1])
+            assert {ssl.get_server_certificate(("localhost", port)) for port in ports} == {pair[0].decode()}
+        assert server.metric("certificate_expiry_timestamp_seconds") == expiry.timestamp()
+    assert warnings() == warned * 2, "once for each reading"
+
+
+def test_a_certificate_until_a_13th_month_is_an_error_of_one_line(authority: Authority) -> None:
+    expiry = datetime.datetime(2049, 12, 11, 10, 9, 8, tzinfo=datetime.UTC)
+    certificate, key = authority.issue("server", expiry=expiry)
+    der = ssl.PEM_cert_to_DER_cert(certificate.read_text().partition("-----END")[0] + ssl.PEM_FOOTER)
+    assert der.count(b"491211100908Z") == 1
+    certificate.write_text(ssl.DER_cert_to_PEM_cert(der.replace(b"491211100908Z", b"491311100908Z")))
+    with (
+        pytest.raises(ServerStartError, match="unusable"),
+        serve(None, tls_certificate=certificate, tls_key=key),
+    ):
+        pass
+
+
+def test_without_a_certificate_none_expires() -> None:
+    with serve(None) as server:
+        assert math.isnan(server.metric("certificate_expiry_timestamp_seconds"))
 
 
 def self_signed(folder: Path, key: Any) -> tuple[Path, Path]:

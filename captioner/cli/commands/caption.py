@@ -79,8 +79,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "caption",
         help="caption images",
         description="Print a caption for each image, in the order given.",
-        epilog="Exit status: 0 all captioned; 1 some images failed, each named on stderr; 2 wrong usage, "
-        "no such model, or no server answers.",
     )
     add_input_arguments(parser)
     form = parser.add_mutually_exclusive_group()

@@ -40,8 +40,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="write the captions of an earlier run in other formats",
         description="Write the captions in a .jsonl or .csv file of captioner batch in other formats, "
         "without captioning again. Running the same command again writes what has changed.",
-        epilog="Exit status: 0 all done; 1 some images have no caption, each named on stderr; 2 wrong usage, "
-        "or the output cannot be written.",
     )
     parser.add_argument(
         "captions",

@@ -94,7 +94,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="make a page of a folder's photos and captions",
         description="Make a page for searching and sorting the captions of a folder of photos, which also "
         "shows where the model looked. It consists of OUT.html and the folder OUT.files; move both together.",
-        epilog="Exit status: 0 all done; 1 some photos failed, which the page shows too; 2 wrong usage.",
     )
     parser.add_argument(
         "source",

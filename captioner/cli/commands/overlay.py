@@ -82,8 +82,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Caption photos and draw where the model looked for each word. The suffix of OUT "
         "says what is made: .png a figure, .webp or .gif an animation (WebP is sharper and smaller), .html "
         "an interactive page.",
-        epilog="Exit status: 0 done; 1 some photos could not be captioned; 2 wrong usage, no such model, or "
-        "no server answers.",
     )
     add_input_arguments(parser)
     parser.add_argument(

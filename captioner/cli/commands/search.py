@@ -29,7 +29,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="find photos by their captions",
         description="Find photos by the captions of an earlier run, best first: IMAGE<TAB>caption. Words are "
         'found by their forms, synonyms and kinds; "a phrase" must be there as it is, -word must not.',
-        epilog="Exit status: 0 done, whatever was found; 2 wrong usage, or there are no captions.",
     )
     parser.add_argument(
         "source",

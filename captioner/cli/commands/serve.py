@@ -26,9 +26,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "serve",
         help="answer caption requests over gRPC and HTTP",
-        description="Serve models over gRPC and HTTP until SIGTERM or Ctrl-C; open calls are then finished.",
-        epilog="Exit status: 0 stopped after all calls were answered; 1 the grace period was too short; 2 "
-        "the server could not start; 70 the model did not recover. A second signal ends it at once.",
+        description="Serve models over gRPC and HTTP until SIGTERM or Ctrl-C; open calls are then finished. "
+        "A second signal ends it at once.",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help=_CONFIG_HELP)
     parser.add_argument(

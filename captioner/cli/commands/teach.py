@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from captioner.cli.arguments.model import add_device_argument, add_model_argument, add_threads_argument
 from captioner.cli.table import print_table
+from captioner.cores import check_parallel
 from captioner.errors import DataError
 from captioner.printable import printable
 
@@ -92,6 +93,7 @@ class Request:
             taught = output in installed_models().values()
             how = f"remove it (captioner model remove {shlex.quote(output.name)})" if taught else "delete it"
             raise DataError(f"{output} exists already; choose another --name or -o, or {how}")
+        check_parallel("threads", args.threads)
         return cls(
             folder=args.folder,
             corrections=args.corrections,

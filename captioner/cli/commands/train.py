@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import captioner
 from captioner.cli.arguments.model import add_device_argument, add_threads_argument
 from captioner.configuration import read_toml
+from captioner.cores import check_parallel
 from captioner.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Request:
     @classmethod
     def read(cls, args: argparse.Namespace) -> Request:
         """Raises `DataError` before PyTorch is imported, which takes seconds."""
+        check_parallel("threads", args.threads)
         config = _config(args)
         return cls(
             config=config,

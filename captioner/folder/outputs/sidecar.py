@@ -137,7 +137,8 @@ class SidecarOutput:
             owner = state.claim_target(key, entry.name)
             if owner == entry.name:
                 return candidate, entry.published
-            if entry.published is None and self._is_gone(owner):  # as when a.png has become a.jpg
+            is_heir = entry.published is None or state.are_same(owner, entry.name)
+            if is_heir and self._is_gone(owner):  # as when a.png has become a.jpg
                 return candidate, state.inherit_target(key, entry.name)
         raise OutputError(
             f"{state.path} gives all names for the file of {entry.name} to others; move it away"

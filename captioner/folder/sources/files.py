@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from unicodedata import normalize
 
 from captioner.errors import DataError, ImageTooLargeError, ImageUnreadableError, reason_of
 from captioner.folder.items import Found
@@ -94,8 +95,14 @@ class ListSource:
         self.left_out = LeftOut()
 
     def find(self) -> Iterator[Found]:
-        for name in self.names:
+        for given in self.names:
+            name = self._on_disk(given)
             yield _look(name, self.root / name, os.fsencode(name), self._stamp)
+
+    def _on_disk(self, name: str) -> str:
+        """The name as the disk has it, which may compose its accents in another way."""
+        spellings = (name, normalize("NFC", name), normalize("NFD", name))
+        return next((one for one in spellings if os.path.lexists(self.root / one)), name)
 
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
         return read_stamped(self.root / os.fsdecode(locator), max_bytes)

@@ -7,6 +7,7 @@ import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from unicodedata import normalize
 
 from captioner.images.suffixes import PICTURES, RAW, UNSUPPORTED, holds_no_photos, is_archive
 
@@ -32,7 +33,7 @@ class Selection:
         return self._takes(name) and _matches(name, self.patterns)
 
     def takes_folder(self, name: str) -> bool:
-        return self._takes(name) and (self.hidden or not holds_no_photos(name.rpartition("/")[2]))
+        return self._takes(name) and (self.hidden or not holds_no_photos(name))
 
     def takes_path(self, name: str) -> bool:
         """Whether walking the folder would find the file: its folders are not excluded."""
@@ -57,13 +58,14 @@ class Selection:
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
+    name = normalize("NFC", name)
     own = name.rpartition("/")[2]
     return any(compiled.match(name if of_path else own) for of_path, compiled in map(_compile, patterns))
 
 
 @functools.cache
 def _compile(pattern: str) -> tuple[bool, re.Pattern[str]]:
-    """Whether the pattern is one of paths, and what matches it. A slash at the end, as shells complete the
-    name of a folder, and "./" at the start say nothing."""
-    plain = pattern.removeprefix("./").rstrip("/")
+    """Whether the pattern is one of paths, and what matches it in a composed name (NFC). A slash at the end,
+    as shells complete the name of a folder, and "./" at the start say nothing."""
+    plain = normalize("NFC", pattern).removeprefix("./").rstrip("/")
     return "/" in plain, re.compile(fnmatch.translate(plain), re.IGNORECASE)

@@ -41,7 +41,7 @@ def read_boxes(path: str | Path, images: Sequence[CaptionedImage]) -> dict[str, 
     """
     path = Path(path)
     check_keys(images)
-    document = parse_json(read_text(path), path)
+    document = parse_json(read_text(path, wanted="boxes are read from JSON of COCO"), path)
     try:
         names = {entry["id"]: entry["name"] for entry in document["categories"]}
         numbers, known = keys_by_number(images), {image.key for image in images}

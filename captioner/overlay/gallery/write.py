@@ -116,8 +116,8 @@ def check_page(page: Path, *, overwrite: bool = False) -> None:
 
 
 def _put_in_place(page: Path, content: bytes, partial: Path, old: Path) -> None:
-    """Write a page, with `partial` as its folder; the folder that it had is moved to `old`, and back if this
-    fails."""
+    """Write a page, with `partial` as its folder; the folder that it had is moved to `old`. Both are moved
+    back if this fails."""
     files = page.with_suffix(".files")
     try:
         if files.exists():
@@ -126,9 +126,9 @@ def _put_in_place(page: Path, content: bytes, partial: Path, old: Path) -> None:
         with replacing(page) as file:  # which makes the renames durable too
             file.write(content)
     except BaseException:
+        if not partial.exists():
+            files.rename(partial)
         if old.exists():
-            if files.exists():
-                files.rename(partial)
             old.rename(files)
         raise
 

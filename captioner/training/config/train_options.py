@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from captioner.configuration import read_toml
-from captioner.errors import DataError, OptionsError
+from captioner.errors import CaptionerError, DataError, OptionsError
 from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.encoder import STRIDES
 from captioner.nn.model import ModelOptions
@@ -329,11 +329,14 @@ class TrainOptions:
     @classmethod
     def read(cls, path: Path, changes: Mapping[str, str] | None = None) -> TrainOptions:
         """From a TOML file. `changes` sets single values by dotted name, in TOML syntax: {"seed": "2",
-        "model.decoder": '"two_lstm"', "stages.0.epochs": "3"}."""
+        "model.decoder": '"two_lstm"', "stages.0.epochs": "3"}. Raises `DataError`, which names the file."""
         values = read_toml(path)
         for name, text in (changes or {}).items():
             change(values, name, text)
-        return cls.from_dict(values)
+        try:
+            return cls.from_dict(values)
+        except CaptionerError as error:
+            raise DataError(f"{path}: {error}") from None
 
     def to_dict(self) -> dict[str, Any]:
         search = {name: getattr(self.search, name) for name in BUNDLE_OPTIONS}

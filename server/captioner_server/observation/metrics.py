@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -65,6 +66,11 @@ class Metrics:
         )
         for file in ("tokens", "certificate"):
             self.unusable_files.labels(file)
+
+        self.certificate_expiry = self._gauge(
+            "certificate_expiry_timestamp_seconds", "When the certificate expires; NaN without one"
+        )
+        self.certificate_expiry.set(math.nan)
 
     def count_share(self, caller: str | None, compute_s: float) -> None:
         """Count a captioned image and its share of compute time. `caller` is the name of its token."""

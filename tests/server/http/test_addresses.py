@@ -29,6 +29,15 @@ def test_the_description_can_be_read_without_anything_from_elsewhere(http):
         assert link == "data:," or urljoin(f"{place}docs", link) in (place, f"{place}openapi.json")
 
 
+@pytest.mark.parametrize("place", ["https://photos.example", "http://10.0.0.1:8080/captions"])
+def test_programs_find_the_calls_where_they_found_the_description(http, place):
+    (server,) = http.get("/openapi.json").json()["servers"]
+    # Some put the path of a call after an address that they have made absolute, others before.
+    absolute = urljoin(f"{place}/openapi.json", server["url"]).rstrip("/")
+    assert f"{absolute}/v1/caption" == f"{place}/v1/caption"
+    assert urljoin(f"{place}/openapi.json", f"{server['url']}/v1/caption") == f"{place}/v1/caption"
+
+
 @pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json", "/page.js"])
 def test_files_are_sent_once_and_in_full(http, path):
     file = http.get(path)

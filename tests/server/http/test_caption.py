@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+from urllib.parse import quote
 
 import httpx
 import numpy as np
@@ -78,18 +79,24 @@ def test_a_json_body_is_captioned(http_server, http):
     "form",
     [
         *("data:image/png;base64,{}", "DATA:;base64,{}", "{lines}", "data:,;base64,{lines}"),
-        *(" data:image/png;base64, {}", "{indented}"),
+        *(" data:image/png;base64, {}", "{indented}", "data:image/png;base64,{escaped}"),
     ],
 )
 def test_base64_in_json_may_have_lines_or_be_a_data_url(http_server, http, form, more):
     encoded = base64.encodebytes(IMAGE + more).decode()
     lines, indented = encoded.replace("\n", "\r\n"), encoded.replace("\n", "\n \t")
-    text = form.format(encoded.replace("\n", ""), lines=lines, indented=indented)
+    escaped = quote(encoded, safe="")
+    text = form.format(encoded.replace("\n", ""), lines=lines, indented=indented, escaped=escaped)
     answer = http.post("/v1/caption", json={"image": text})
     if ",;" in form:  # the data begin at the first comma, and are not in base64
         assert answer.json()["error"]["message"] == "image is not base64"
     else:
         assert answer.json() == expected(http_server)
+
+
+def test_an_image_without_a_filename_is_said_to_be_a_text(http):
+    answer = http.post("/v1/caption", files={"image": (None, IMAGE)})
+    assert answer.status_code == 400 and "send it with a filename" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

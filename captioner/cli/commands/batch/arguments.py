@@ -20,8 +20,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="caption a folder of images into a file",
         description="Caption folders, archives and lists of images. Running the same command again resumes "
         "an interrupted run, and captions images that are new or have changed.",
-        epilog="Exit status: 0 all done; 1 some images have no caption, each named on stderr; 2 wrong usage, "
-        "or the output cannot be written; 130 interrupted, work in flight is kept.",
     )
     parser.add_argument(
         "sources", nargs="*", type=named, metavar="FOLDER", help="folder, zip or tar archive of images"

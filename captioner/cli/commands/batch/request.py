@@ -125,6 +125,8 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _check_here(args: argparse.Namespace) -> None:
+    from captioner.folder.outputs.place import find_state
+
     for name, flag in given_flags(args, _RAY_OPTIONS):
         raise OptionsError(f"{flag} needs --engine ray", name)
     for place in [*args.sources, args.output]:
@@ -134,6 +136,12 @@ def _check_here(args: argparse.Namespace) -> None:
             raise OptionsError(f"{place} is not a path: {what}", "sources")
     if args.watch and args.files_from is not None:
         raise OptionsError("--watch is for folders, not for --files-from", "watch")
+    if args.watch and find_state(Path(args.output)) is None:
+        raise OptionsError(
+            f"--watch needs a file or folder as OUT: what is done is noted beside it, and {args.output} is a "
+            "device or a pipe",
+            "watch",
+        )
 
 
 def _check_ray(args: argparse.Namespace) -> None:

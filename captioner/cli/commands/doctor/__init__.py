@@ -18,9 +18,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "doctor",
         help="print what is installed and used, for a report",
         description="Print what is installed, what the missing extras would add, the model, the device and"
-        " the precision with the reasons, and the CUDA libraries that were found, to paste into a report. The"
-        " exit status is 1 if there are problems: this installation cannot caption, or its packages do not"
-        " fit each other.",
+        " the precision with the reasons, and the CUDA libraries that were found, to paste into a report.",
     )
     parser.add_argument("--model", metavar="MODEL", help="name or folder (default: the one that is used)")
     add_device_argument(parser)

@@ -16,7 +16,10 @@ Changes = dict[str, str | list[str]]
 """Tags to write, with their values; empty to remove them."""
 DESCRIPTION, ALT_TEXT = "XMP-dc:Description", "XMP-iptcCore:AltTextAccessibility"
 KEYWORDS, WRITER = "XMP-dc:Subject", "XMP-photoshop:CaptionWriter"
-_OTHER_DESCRIPTIONS = ("IPTC:Caption-Abstract", "IFD0:ImageDescription", "XMP-tiff:ImageDescription")
+_OTHER_DESCRIPTIONS = (
+    *("IPTC:Caption-Abstract", "IFD0:ImageDescription", "XMP-tiff:ImageDescription"),
+    "IFD0:XPComment",  # of Windows
+)
 _OTHER_KEYWORDS = ("IPTC:Keywords",)
 """Tags in which other programs store the description and the keywords."""
 _PATHS = {"XMP-lr:HierarchicalSubject": "|", "XMP-digiKam:TagsList": "/"}

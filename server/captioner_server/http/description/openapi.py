@@ -33,6 +33,8 @@ def describe_api(options: ServerOptions) -> dict[str, Any]:
             "version": __version__,
             "description": "Captions images and shows where the model looked for each word.",
         },
+        # Relative to this document: a proxy may publish the server below a path that it does not tell.
+        "servers": [{"url": "."}],
         "paths": {
             "/v1/caption": {"post": _caption_call("Caption an image", _answer("Caption"), options)},
             "/v1/caption:stream": {

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from python_multipart.multipart import parse_options_header
-from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
@@ -135,10 +134,13 @@ async def _read_multipart(request: Request, max_image_bytes: int) -> tuple[bytes
     try:
         form = await parser.parse()
     except MultiPartException as error:
-        raise RequestError(f"the multipart body is malformed: {clip(error.message)}", "body") from error
+        why = f"the multipart body is malformed, or its image has no filename: {clip(error.message)}"
+        raise RequestError(why, "body") from error
     try:
         upload = form.get("image")
-        if not isinstance(upload, UploadFile):
+        if isinstance(upload, str):
+            raise RequestError("image is a text in the multipart body: send it with a filename", "image")
+        if upload is None:
             raise RequestError("the multipart body has no file in a field called image", "image")
         texts = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
         return await upload.read(), parse_options(texts)

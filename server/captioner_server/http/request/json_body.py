@@ -6,7 +6,7 @@ import binascii
 import json
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,19 @@ _ESCAPES = {
     rb"\t": b"",
 }
 """What encoders of JSON write for characters of base64, and what may stand between these."""
+_URL_ESCAPES = {
+    rb"%2B": b"+",
+    rb"%2b": b"+",
+    rb"%2F": b"/",
+    rb"%2f": b"/",
+    rb"%3D": b"=",
+    rb"%3d": b"=",
+    rb"%0A": b"",
+    rb"%0a": b"",
+    rb"%0D": b"",
+    rb"%0d": b"",
+}
+"""What encoders of URLs write for them."""
 _HEADER_BYTES = 256
 """Most bytes before the comma of a data URL."""
 
@@ -126,9 +139,12 @@ def _is_escaped(body: bytearray, start: int, quote: int) -> bool:
 def _unescaped(body: bytearray, start: int, end: int) -> memoryview:
     if body.find(b"\\", start, end) < 0 and body.find(b" ", start, end) < 0:
         return memoryview(body)[start:end]
-    text = bytes(memoryview(body)[start:end])
-    for escape, plain in _ESCAPES.items():
-        text = text.replace(escape, plain)  # backslashes that are left are not base64
+    return _replaced(bytes(memoryview(body)[start:end]), _ESCAPES)
+
+
+def _replaced(text: bytes, escapes: Mapping[bytes, bytes]) -> memoryview:
+    for escape, plain in escapes.items():
+        text = text.replace(escape, plain)  # what is left of escapes is not base64
     return memoryview(text)
 
 
@@ -150,4 +166,5 @@ def _without_header(encoded: memoryview) -> memoryview:
     header, comma, _ = head.partition(b",")
     if not comma or not header.lower().endswith(b";base64"):
         raise ValueError
-    return encoded[len(header) + 1 :]
+    data = encoded[len(header) + 1 :]
+    return _replaced(bytes(data), _URL_ESCAPES) if re.search(b"%", data) else data
