@@ -1,4 +1,4 @@
-"""Decisions about captions from a gallery: approved, edited, rejected."""
+"""Decisions about captions: approved, edited or rejected in a gallery, or changed in a spreadsheet."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from captioner.errors import REJECTED, DataError, OutputError
 from captioner.files.destination import check_writable, replacing
 from captioner.files.locks import taking_turns
 from captioner.folder.outputs.options import Record
+from captioner.folder.records import table_rows
 from captioner.overlay.text import clean
 from captioner.references.bounded import read_text
-from captioner.surrogates import image_of
+from captioner.references.tables import is_csv
+from captioner.surrogates import escape_surrogates, image_of
 
 STATUSES = ("approved", "edited", REJECTED)
+_LISTED = "listed"
+"""The status of a row of a table. It is a decision if its caption is not the model's."""
 _OF_MODEL = frozenset(("error", "words", "alternatives", "keywords", "log_prob", "confidence"))
 """Fields that describe the model's caption, not the one that a person wrote instead."""
 _MAX_BYTES = 2**28
+_WANTED = "decisions are read from the JSON lines of a gallery, or the CSV of captioner batch"
 
 
 class Corrections:
@@ -37,9 +42,12 @@ class Corrections:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read lines {"image", "caption", "status"}; the later of two lines about a photo counts.
-        Raises `DataError`."""
-        return cls({image: decision for image, decision, _ in _read_file(path)})
+        """Read lines {"image", "caption", "status"}, of which the later of two about a photo counts, or a CSV
+        file that `captioner batch` wrote and a person has changed. Raises `DataError`."""
+        text = read_text(path, _MAX_BYTES, wanted=_WANTED)
+        if is_csv(path, text):
+            return cls(dict(_read_table(path, text)))
+        return cls({image: decision for image, decision, _ in _read_lines(path, text)})
 
     def match(self, names: Iterable[str]) -> None:
         """Find the decisions about these photos: those with exactly its name, and where only one photo and
@@ -69,12 +77,17 @@ class Corrections:
         if decision is None:
             return None
         status, caption = decision
+        of_model = {_plain(one.get("caption", "")) for one in (record, reword(record))}
+        is_of_model = _plain(caption) in of_model
+        if status == _LISTED:
+            if is_of_model:
+                return None
+            status = "edited" if caption else REJECTED
         unwritten = {"error": record["error"]} if "caption" in record and "error" in record else {}
         if status == REJECTED:
             error = {"code": REJECTED, "message": "rejected by a person"}
             return {"image": record["image"], "error": error, **unwritten}
-        of_model = (record.get("caption"), reword(record).get("caption"))
-        left_out = {"error"} if caption in of_model else _OF_MODEL
+        left_out = {"error"} if is_of_model else _OF_MODEL
         kept = {name: value for name, value in record.items() if name not in left_out}
         return {**kept, "caption": caption, **unwritten}
 
@@ -111,15 +124,24 @@ class CorrectionsFile:
                 file.writelines(json.dumps(line).encode() + b"\n" for line in lines.values())
 
     def _read(self) -> dict[str, dict[str, str]]:
-        return {image: line for image, _, line in _read_file(self.path)} if self.path.exists() else {}
+        if not self.path.exists():
+            return {}
+        lines = _read_lines(self.path, read_text(self.path, _MAX_BYTES, wanted=_WANTED))
+        return {image: line for image, _, line in lines}
 
 
 _Line = tuple[str, tuple[str, str], dict[str, str]]
 """The name of a photo, the status and caption, and the line itself."""
 
 
-def _read_file(path: Path) -> Iterator[_Line]:
-    text = read_text(path, _MAX_BYTES, wanted="decisions are read from the JSON lines of a gallery")
+def _read_table(path: Path, text: str) -> Iterator[tuple[str, tuple[str, str]]]:
+    """The name, status and caption of each row, but of photos that failed."""
+    for _, row in table_rows(path, text):
+        if row["caption"] or row.get("error_code", "") in ("", REJECTED):
+            yield row["image"], (_LISTED, row["caption"])
+
+
+def _read_lines(path: Path, text: str) -> Iterator[_Line]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             yield _read_line(line, f"{path}, line {number}")
@@ -142,3 +164,8 @@ def _read_line(line: str, place: str) -> _Line:
 def _key(name: str) -> str:
     """A photo's name as the gallery shows it, whichever way its slashes and accents are written."""
     return unicodedata.normalize("NFC", clean(name.replace("\\", "/")))
+
+
+def _plain(caption: str) -> str:
+    """A caption as a spreadsheet shows it, whichever way its accents are written."""
+    return unicodedata.normalize("NFC", " ".join(escape_surrogates(caption).split()))

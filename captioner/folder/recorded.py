@@ -1,26 +1,38 @@
-"""Captions of an earlier run, from its JSON Lines, for a folder run that writes them in other formats."""
+"""Captions of an earlier run, from its JSON Lines or CSV, for a folder run that writes them in other
+formats."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
+import os
 import threading
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from captioner.errors import DataError, ImageError, reason_of
 from captioner.folder.engine import Loader
 from captioner.folder.items import Done, Found, Item, digest_of
-from captioner.folder.records import MAX_RECORD_BYTES, parse_line
+from captioner.folder.records import MAX_RECORD_BYTES, parse_line, table_records
 from captioner.folder.sources.source import LeftOut
 from captioner.model.calibration import Calibration
 from captioner.options import CaptionOptions
+from captioner.references.bounded import read_text
+from captioner.references.files import spellings
+from captioner.references.tables import is_csv
 from captioner.results import Caption
+from captioner.surrogates import to_unicode
 
 _AT_ONCE = 100
-_EXPECTED = "convert reads the .jsonl file that captioner batch wrote"
+_HEAD = 2**12
+_EXPECTED = (
+    "convert reads the .jsonl file that captioner batch wrote, or its CSV (in Excel: save as CSV UTF-8)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +50,20 @@ class RecordedCaption(Caption):
 
 
 class RecordedSource:
-    """The lines of a file, in order. Each has its content as its stamp."""
+    """The lines of a file, in order, those of CSV as JSON. Each has its content as its stamp."""
 
     keeps_order, sequential = True, False
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.left_out = path, LeftOut()
+    def __init__(self, path: Path, root: Path | None = None) -> None:
+        """Photos in the folder `root` are found if the accents in their names are composed otherwise."""
+        self.path, self.left_out, self._root = path, LeftOut(), root
         try:
-            self._file = path.open("rb")
+            self._file: IO[bytes] = path.open("rb")
         except OSError as error:
             raise DataError(f"{path}: {reason_of(error)}") from None
+        if not _is_json(self._file) and is_csv(path, text := read_text(path, wanted=_EXPECTED)):
+            self._file.close()
+            self._file = BytesIO(b"".join(map(_to_line, table_records(path, text))))
         self._turn = threading.Lock()
 
     def find(self) -> Iterator[Found]:
@@ -67,7 +83,13 @@ class RecordedSource:
             what = f"not a record of a caption; {_EXPECTED}"
             raise DataError(f"{self.path}, line {number}: {what}") from None
         locator = f"{offset} {len(line)}".encode()
-        return Found(record["image"], locator, digest_of(line).hex())
+        return Found(self._name(record["image"]), locator, digest_of(line).hex())
+
+    def _name(self, name: str) -> str:
+        """As the photo is called in the folder, if it is there."""
+        if self._root is None:
+            return name
+        return next((one for one in spellings(name) if os.path.lexists(self._root / one)), name)
 
     def first(self) -> dict[str, Any]:
         """The first record with a caption. Raises `DataError` if there is none."""
@@ -91,6 +113,15 @@ class RecordedSource:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _is_json(file: IO[bytes]) -> bool:
+    """Whether a file begins as JSON Lines do; text of spreadsheets may be UTF-16."""
+    return file.read(_HEAD).removeprefix(BOM_UTF8).lstrip().startswith(b"{")
+
+
+def _to_line(record: Mapping[str, Any]) -> bytes:
+    return f"{json.dumps(to_unicode(record))}\n".encode("ascii")
 
 
 class RecordedEngine:

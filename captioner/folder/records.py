@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
 
-from captioner.errors import DataError, reason_of
+from captioner.errors import REJECTED, DataError, clip, reason_of
+from captioner.references.tables import csv_rows
 from captioner.results import Caption
 from captioner.surrogates import image_of
 
@@ -94,6 +95,54 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
     raise DataError(
         f"{path}: there are no captions in this file; they are in the .jsonl file that captioner batch wrote"
     )
+
+
+def table_records(path: Path, text: str) -> Iterator[dict[str, Any]]:
+    """The records in the text of a CSV file that `captioner batch` wrote, in which a person may have changed
+    captions and removed columns. A photo without a caption or an error is one whose caption was rejected.
+    Raises `DataError`."""
+    for place, row in table_rows(path, text):
+        try:
+            record = _of_row(row)
+            with _of_right_types():
+                _check(record)
+        except ValueError as error:
+            raise DataError(f"{place}: {error}") from None
+        yield record
+
+
+def table_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """The place and the columns of each row in the text of a CSV file with one row for each photo. Raises
+    `DataError`."""
+    seen = set()
+    for number, row in csv_rows(path, text):
+        place = f"{path}, line {number}"
+        if row["image"] in seen:
+            raise DataError(f"{place}: a second row of {row['image']}")
+        seen.add(row["image"])
+        yield place, row
+
+
+def _of_row(row: Mapping[str, str]) -> dict[str, Any]:
+    """Raises `ValueError` for a number that is none."""
+    if not row["caption"]:
+        code, message = row.get("error_code") or REJECTED, row.get("error_message", "")
+        return {"image": row["image"], "error": {"code": code, "message": message}}
+    record: dict[str, Any] = {"image": row["image"], "caption": row["caption"]}
+    record |= {name: _number(name, row[name]) for name in _NUMBERS if row.get(name)}
+    if row.get("model"):
+        record["model"] = row["model"]
+    if "keywords" in row:
+        record["keywords"] = [word for part in row["keywords"].split(";") if (word := part.strip())]
+    return record
+
+
+def _number(name: str, text: str) -> float:
+    """A number, with the decimal point of any country."""
+    try:
+        return _finite(text.replace(",", "."))
+    except ValueError:
+        raise ValueError(f"{name} is not a number: {clip(text)}; the column may be left out") from None
 
 
 def keywords_of_record(record: Mapping[str, Any]) -> Sequence[str]:

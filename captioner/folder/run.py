@@ -149,8 +149,6 @@ class FolderRun:
 
     def count_failed(self) -> tuple[int, int]:
         """The number of `failures`, and that of captions left out because of their confidence."""
-        if self._transform is unchanged:
-            return self._state.count_failed(), 0
         counts = Counter(isinstance(error, LowConfidenceError) for _, error in self._errors())
         return counts[False], counts[True]
 

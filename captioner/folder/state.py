@@ -198,14 +198,6 @@ class State:
             query = f"SELECT count(*) {_PENDING}"
             return int(self._query(query, {"fingerprint": self._fingerprint, "after": -1}).fetchone()[0])
 
-    def count_failed(self) -> int:
-        """Failures among the images of this run."""
-        with self._guard():
-            query = (
-                f"SELECT count(*) FROM listing l JOIN results r USING (name) WHERE r.failed AND {_CURRENT}"
-            )
-            return int(self._query(query, {"fingerprint": self._fingerprint}).fetchone()[0])
-
     def done(self, *, failed: bool = False) -> Iterator[Entry]:
         """The finished images in order, whether or not earlier ones are finished; with `failed`, only those
         that failed. The state may be changed meanwhile."""

@@ -49,7 +49,7 @@ def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[st
     names are known. Raises `DataError` when the file is malformed or has two captions for one of `images`."""
     path = Path(path)
     text = read_text(path, wanted=_FORMATS)
-    records = _csv_records(path, text) if is_csv(text) else _json_records(path, text)
+    records = _csv_records(path, text) if is_csv(path, text) else _json_records(path, text)
     keys, wanted = keys_by_number(images), {image.key for image in images}
     captions: dict[str, str] = {}
     for place, record in records:

@@ -83,7 +83,7 @@ def _read_folder(folder: Path) -> list[CaptionedImage]:
 
 
 def _parse(path: Path, text: str) -> list[CaptionedImage]:
-    if path.suffix.lower() in (".csv", ".tsv") or is_csv(text):
+    if is_csv(path, text):
         return parse_csv(path, text)
     if path.suffix.lower() in (".jsonl", ".ndjson"):
         return parse_lines(path, text)

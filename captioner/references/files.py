@@ -66,7 +66,7 @@ class ImageFiles:
         return found, faults
 
     def _find(self, name: str) -> tuple[str, _Read]:
-        for spelling in _spellings(name):
+        for spelling in spellings(name):
             for find in (self._with_path, self._with_end_of_path, self._with_last_part):
                 found = find(spelling)
                 if len(found) > 1:
@@ -115,7 +115,7 @@ def _is_file(path: Path) -> bool:
         raise DataError(f"{clip(str(path))}: {reason_of(error)}") from error
 
 
-def _spellings(name: str) -> Iterable[str]:
+def spellings(name: str) -> Iterable[str]:
     """A name, also with its accents composed or decomposed (as macOS does), and with slashes instead of the
     backslashes of Windows."""
     names = (name, name.replace("\\", "/"))

@@ -7,6 +7,7 @@ import io
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from captioner.errors import REJECTED, DataError, clip
 from captioner.images.suffixes import PICTURES
 from captioner.printable import counted
 from captioner.references.bounded import MAX_SIDECAR_BYTES, read_text
+from captioner.references.cells import unescape_path, unescape_text
 from captioner.references.image import CaptionedImage
 from captioner.references.json_text import json_lines
 from captioner.references.listing import list_images
@@ -24,6 +26,8 @@ IMAGE_COLUMNS = (
     *("filepath", "file_path", "image_path", "image_file", "image_filename", "img", "photo"),
 )
 CAPTION_COLUMNS = ("caption", "captions", "text", "comment", "description")
+_NEEDED = {"image", "caption", "split"}
+"""Columns that every row must reach: a caption with a line break but no quotes would be cut."""
 SIDECAR_SUFFIXES = (".txt", ".caption")
 _DELIMITERS = ",;\t|"
 _SEPARATOR = re.compile(rf'"?sep=([{_DELIMITERS}])"?')
@@ -36,8 +40,10 @@ class NoCaptionsError(DataError):
     """A folder has no captions."""
 
 
-def is_csv(text: str) -> bool:
-    """Whether the first line of a text names the columns of images and captions."""
+def is_csv(path: Path, text: str) -> bool:
+    """Whether a file is named so, or its first line names the columns of images and captions."""
+    if path.suffix.lower() in (".csv", ".tsv"):
+        return True
     delimiter, table, _ = _divided(text)
     names = {name.strip(' "\r').lower() for name in table.partition("\n")[0].split(delimiter)}
     return not names.isdisjoint(IMAGE_COLUMNS) and not names.isdisjoint(CAPTION_COLUMNS)
@@ -48,42 +54,50 @@ def parse_csv(path: Path, text: str) -> list[CaptionedImage]:
     for each caption. Raises `DataError`, also for a row with more columns, which a comma in a caption without
     quotes makes."""
     found = _Images(path)
-    nameless = 0
     for _, row in csv_rows(path, text):
-        if row["image"]:
-            found.add(row["image"], row["caption"], row.get("split", ""))
-        else:
-            nameless += 1
-    if nameless:
-        _LOG.warning("%s: %s without an image", path, counted(nameless, "row"))
+        found.add(row["image"], row["caption"], row.get("split", ""))
     return found.list()
 
 
 def csv_rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """The number of each line and its columns, with `image` and `caption` among their names. Raises
-    `DataError`."""
+    """The number of each line that names an image, and its columns, with `image` and `caption` among their
+    names, as they were before `CsvOutput` wrote them. Raises `DataError`."""
     # A line break in a quoted caption must reach the reader.
     delimiter, table, above = _divided(text)
     lines = io.StringIO(table, newline="")
     rows = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
-    done = 1 + above
+    done, nameless = 1 + above, 0
     try:
         names = _column_names(path, next(rows, []))
+        image = names.index("image")
         for row in rows:
             done = rows.line_num + above
-            if row:
+            if any(map(str.strip, row)):
                 place = f"{path}, line {done}"
                 if len(row) > len(names):
                     raise DataError(
                         f"{place}: more columns than the first line names; "
                         "a caption that holds the separator must be in quotes"
                     )
-                if len(row) < len(names):
+                # Excel leaves out empty cells at the end of lines.
+                if not _NEEDED.isdisjoint(names[len(row) :]):
                     raise DataError(f"{place}: fewer columns than the first line names")
-                columns = dict(zip(names, map(str.strip, row), strict=True))
-                yield done, {**columns, "image": restore_surrogates(columns["image"])}
+                if row[image].strip():
+                    yield done, _original(zip_longest(names, map(str.strip, row), fillvalue=""))
+                else:
+                    nameless += 1
     except csv.Error as error:
         raise DataError(f"{path}, after line {done}: not CSV ({error})") from None
+    if nameless:
+        _LOG.warning("%s: %s without an image", path, counted(nameless, "row"))
+
+
+def _original(cells: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """A row as it was before it was made safe for spreadsheets."""
+    return {
+        name: restore_surrogates(unescape_path(cell)) if name == "image" else unescape_text(cell)
+        for name, cell in cells
+    }
 
 
 def _divided(text: str) -> tuple[str, str, int]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError, clip
-from captioner.references import CaptionedImage, read_references
+from captioner.references import CaptionedImage, read_references, read_text
 from captioner.references.files import ImageFiles
 from captioner.references.listing import list_images
+from captioner.references.tables import is_csv
 from captioner.training.config.train_options import DAMAGED_SHARE, TrainOptions
 from captioner.training.data.left_out import LeftOut
 from captioner.words.tokens import tokenize
@@ -27,6 +28,9 @@ MOST_TAUGHT = 300
 """With more corrections, `captioner train` learns more about other photos."""
 _TAUGHT, _OTHERS = "taught.jsonl", "others.jsonl"
 _BATCH = 16
+
+Own = Callable[[Sequence[str]], Mapping[str, str]]
+"""The model's captions of photos of the folder, by photo, of those that can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +46,10 @@ class Lesson:
     """Photos without corrections."""
 
     @classmethod
-    def read(cls, folder: Path, corrections: Path) -> Lesson:
+    def read(cls, folder: Path, corrections: Path, own: Own | None = None) -> Lesson:
         """`corrections` in any format of `captioner.references`; rejected captions count as none, and photos
-        that are not there are left out, if they are few. Raises `DataError` where there is nothing to
-        teach."""
+        that are not there are left out, if they are few. With `own`, neither are those captions of a table
+        corrections that the model says. Raises `DataError` where there is nothing to teach."""
         if not folder.is_dir():
             raise DataError(f"there is no folder {folder}")
         corrected = read_references(corrections)
@@ -63,6 +67,9 @@ class Lesson:
             raise DataError(
                 f"none of the photos of {corrections} is in {folder}: {next(iter(faults.values()))}"
             )
+        if own is not None and corrections.is_file() and is_csv(corrections, read_text(corrections)):
+            corrected = _changed(corrections, corrected, own([image.name for image in corrected]))
+        places = {image.name: places[image.name] for image in corrected}
         taken = {_file(Path(place)) for place in places.values()}
         others = [name for name in photos if _file(folder / name) not in taken]
         step = max(1, math.ceil(len(others) / max(MOST_OTHERS, len(corrected))))
@@ -88,6 +95,19 @@ class Lesson:
             data.append({"name": "others", "captions": _OTHERS, "images": images, "retained": True})
         stage = {"name": "teach", "batch_captions": _BATCH}
         return TrainOptions.from_dict({"name": name, "start": start, "data": data, "stages": [stage]})
+
+
+def _changed(path: Path, images: list[CaptionedImage], own: Mapping[str, str]) -> list[CaptionedImage]:
+    """The images with captions that the model does not say. Raises `DataError` if there are none."""
+    said = {name: tokenize(text) for name, text in own.items()}
+    changed = [
+        image for image in images if any(tokenize(text) != said.get(image.name) for text in image.captions)
+    ]
+    if not changed:
+        raise DataError(f"{path}: all captions are the model's own: there is nothing to teach")
+    if same := len(images) - len(changed):
+        _LOG.warning("%s: %s of %s captions are the model's own: no corrections", path, same, len(images))
+    return changed
 
 
 def _file(path: Path) -> tuple[int, int]:

@@ -38,6 +38,16 @@ class Taught:
     """Captions of photos like corrected ones that changed, before and after, by photo."""
 
 
+def read_lesson(folder: Path, corrections: Path, start: Path) -> Lesson:
+    """The lesson for the bundle `start`. Raises `DataError` as `Lesson.read` does."""
+
+    def own(names: Sequence[str]) -> Mapping[str, str]:
+        captioner = Captioner.load(load_bundle(start))
+        return _captions(folder, captioner, names, Progress(), "captions of the table")
+
+    return Lesson.read(folder, corrections, own)
+
+
 def teach(
     lesson: Lesson,
     to: Path,
@@ -60,7 +70,7 @@ def teach(
     with folder_aside(to.parent) as place:
         every = [*lesson.taught, *lesson.held_out, *lesson.others]
         old = Captioner.load(load_bundle(start))
-        before = _captions(lesson, old, every, progress, "captions before")
+        before = _captions(lesson.folder, old, every, progress, "captions before")
         lesson.write(place, before)
         if len(lesson.others) < TOO_FEW:
             progress.note(
@@ -84,7 +94,7 @@ def teach(
         taught_now = sum(photo in before for photo in lesson.taught)
         card = _card(name, old.bundle.name, taught_now, (start / bundles.CARD).read_bytes())
         export_taught(old.bundle, learnt.model, learnt.vocabulary, place / "bundle", name, card)
-        after = _captions(lesson, Captioner.load(place / "bundle"), every, progress, "captions after")
+        after = _captions(lesson.folder, Captioner.load(place / "bundle"), every, progress, "captions after")
         taught = judge(lesson, before, after, learnt.alike)
         if force or not taught.harm:
             with writing(to):
@@ -133,10 +143,10 @@ def judge(
 
 
 def _captions(
-    lesson: Lesson, captioner: Captioner, names: Sequence[str], progress: Progress, what: str
+    folder: Path, captioner: Captioner, names: Sequence[str], progress: Progress, what: str
 ) -> dict[str, str]:
     """The captions of the photos that can be read."""
-    files = ImageFiles([lesson.folder])
+    files = ImageFiles([folder])
     found = {}
 
     def contents() -> Iterator[bytes]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 import subprocess
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.serving import make_image
+from support.spreadsheets import SAVED, resave
 
 from captioner.cli.main import main
 
@@ -248,3 +251,127 @@ def test_the_captions_are_not_replaced(tmp_path, capsys) -> None:
     assert convert(tmp_path / "none.jsonl", "-o", tmp_path / "c.csv") == 2
     assert "No such file" in capsys.readouterr().err and lines.read_text().startswith("{")
     assert convert(lines, "-o", tmp_path / "c.csv", "--min-confidence", "0.5") == 0
+
+
+def write_captions(path: Path) -> Path:
+    """Records of a run, with names and captions that are formulas, or not Unicode, and with a failure."""
+    numbers = {"log_prob": -6.25, "confidence": 0.5, "model": "m@1"}
+    records = [
+        {"image": "a.png", "caption": "a dog, wet", **numbers},
+        {"image": "b/=c.png", "caption": "=1+1; -2", **numbers},
+        {"image": "=d.png", "caption": "a caf\u00e9", **numbers},
+        {
+            "image": "lat\\udce9.png",
+            "image_bytes": "bGF06S5wbmc=",
+            "caption": "one \U0001f408 sits",
+            **numbers,
+        },
+        {"image": "e.png", "error": {"code": "not_an_image", "message": "no image; not at all"}},
+    ]
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    return path
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names that other systems do not have")
+@pytest.mark.parametrize("how", SAVED)
+def test_captions_that_a_spreadsheet_saved_are_read(tmp_path, capsys, how) -> None:
+    lines, table = write_captions(tmp_path / "captions.jsonl"), tmp_path / "captions.csv"
+    assert convert(lines, "-o", table) == 1
+    again, out = tmp_path / "out.jsonl", tmp_path / "txt"
+    saved = resave(table, how, tmp_path / ("saved.txt" if "text" in how else "saved.csv"))
+    for _ in range(2):
+        assert convert(saved, "-o", again) == 1
+        assert "e.png: no image; not at all" in capsys.readouterr().err
+    assert list(map(json.loads, again.open())) == list(map(json.loads, lines.open()))
+
+    resave(table, how, saved, _0="a wet dog", _2="", _4="a person's; =1")
+    assert convert(saved, "-o", f"{out}/", "--sentence") == 0  # nothing is wanted of the third
+    assert {name: text.decode() for name, text in contents(out).items()} == {
+        "a.txt": "A wet dog.\n",
+        "b/=c.txt": "=1+1; -2.\n",
+        os.fsdecode(b"lat\xe9.txt"): "One \U0001f408 sits.\n",
+        "e.txt": "A person's; =1.\n",
+    }
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_photos_of_a_table_are_found_however_their_accents_are_written(tmp_path, form) -> None:
+    root, table = tmp_path / "photos", tmp_path / "c.csv"
+    root.mkdir()
+    name = unicodedata.normalize(form, "caf\u00e9.png")
+    (root / name).write_bytes(make_image(1))
+    table.write_text("image,caption\ncaf\u00e9.png,one\n", encoding="utf-8")
+    assert convert(table, "-o", root) == 0
+    assert (root / name).with_suffix(".txt").read_text() == "one\n"
+    table.write_text("image,caption\ncafe\u0301.png,two\n", encoding="utf-8")
+    assert convert(table, "-o", root) == 0
+    assert (root / name).with_suffix(".txt").read_text() == "two\n" and len(list(root.glob("*.txt"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "flags", "message"),
+    [
+        ("image,caption\na.png,a\na.png,b\n", (), "c.csv, line 3: a second row of a.png"),
+        ("image,caption\n..,a\n", (), "c.csv, line 2: not a record"),
+        (
+            "image,caption,log_prob\na.png,a,06. Mar\n",
+            (),
+            "line 2: log_prob is not a number: 06. Mar; the",
+        ),
+        (
+            "image,caption,confidence\na.png,a,nan\n",
+            (),
+            "line 2: confidence is not a number: nan; the",
+        ),
+        ("image;Beschriftung\na.png;a\n", (), "no column caption: the first line names image, beschriftung"),
+        ("image,caption\na.png,a, b\n", (), "line 2: more columns than the first line names"),
+        ("image,caption,error_code\na.png,,x\n", (), "there are no captions in this file"),
+        (
+            "image,caption,log_prob\na.png,a,-1\n",
+            ("--keywords",),
+            "has none; captioner batch --keywords adds them",
+        ),
+        (
+            "image,caption,log_prob\na.png,a,-1\n",
+            ("--min-confidence", "0.5"),
+            "the captions have no confidence",
+        ),
+    ],
+)
+def test_tables_that_cannot_be_converted(tmp_path, capsys, content, flags, message) -> None:
+    (tmp_path / "c.csv").write_text(content)
+    assert convert(tmp_path / "c.csv", "-o", tmp_path / "out.jsonl", *flags) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_words_and_maps_are_not_in_a_table(photos, tmp_path, batch) -> None:
+    lines, table, out = (tmp_path / name for name in ("a.jsonl", "c.csv", "out.jsonl"))
+    assert batch(photos, "-o", lines, "--attention", "--alternatives", "1") == 1
+    assert convert(lines, "-o", table) == convert(table, "-o", out) == 1
+    expected = list(map(json.loads, lines.open()))
+    for record in expected:
+        for name in ("words", "alternatives"):
+            record.pop(name, None)
+    assert list(map(json.loads, out.open())) == expected
+
+
+def test_keywords_of_a_table_are_kept(tmp_path) -> None:
+    table, out = tmp_path / "c.csv", tmp_path / "out.jsonl"
+    table.write_text("image,caption,log_prob,keywords\na.png,a cat,-1,cat; hot dog\nb.png,a dog,-1,\n")
+    assert convert(table, "-o", out, "--keywords") == 0
+    assert [json.loads(line)["keywords"] for line in out.open()] == [["cat", "hot dog"], []]
+
+
+def test_a_workbook_is_no_table(tmp_path, capsys) -> None:
+    (tmp_path / "c.xlsx").write_bytes(b"PK\3\4\0\0\xff")
+    assert convert(tmp_path / "c.xlsx", "-o", tmp_path / "out.jsonl") == 2
+    assert "not a text file; convert reads the .jsonl file that" in capsys.readouterr().err
+
+
+def test_a_rejected_caption_is_no_failure(tmp_path, capsys) -> None:
+    lines = tmp_path / "captions.jsonl"
+    rejected = {"image": "b", "error": {"code": "rejected", "message": "rejected by a person"}}
+    lines.write_text(f'{{"image": "a", "caption": "a"}}\n{json.dumps(rejected)}\n')
+    for flags in ((), ("--sentence",)):
+        assert convert(lines, "-o", tmp_path / "out.csv", *flags) == 0
+        assert "2 images in" in (said := capsys.readouterr().err) and "0 of them failed" in said

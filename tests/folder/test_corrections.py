@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.serving import make_image
+from support.spreadsheets import SAVED, resave
 
 from captioner.cli.main import main
 from captioner.errors import DataError, OutputError
@@ -255,3 +256,83 @@ def test_decisions_are_kept_in_a_file_only(tmp_path: Path) -> None:
     for path in (tmp_path / "pipe", Path("/dev/null")):
         with pytest.raises(OutputError, match="it is no file, which could be read again"):
             CorrectionsFile(path)
+
+
+@pytest.mark.parametrize("how", SAVED)
+def test_captions_changed_in_a_spreadsheet_are_corrections(tmp_path: Path, capsys, how: str) -> None:
+    lines, table, out = tmp_path / "c.jsonl", tmp_path / "c.csv", tmp_path / "out.jsonl"
+    own: list[dict[str, Any]] = [
+        {"image": name, "caption": "a dog; on grass", "log_prob": -1.5, "confidence": 0.3, "model": "m@1"}
+        for name in ("a.jpg", "b/c.jpg", "d.jpg")
+    ]
+    own.append({"image": "z.jpg", "error": {"code": "image_unreadable", "message": "the file is empty"}})
+    lines.write_text("".join(f"{json.dumps(record)}\n" for record in own))
+    flags = ("--prefix", "=1 ")
+    assert main(["convert", str(lines), "-o", str(table), *flags]) == 1
+    saved = resave(table, how, tmp_path / ("s.txt" if "text" in how else "s.csv"), _0="my dog; =1", _2="")
+    flags += ("--min-confidence", "0.2", "--corrections", str(saved))
+    assert main(["convert", str(lines), "-o", str(out), *flags]) == 1  # z.jpg
+    edited, same, rejected, broken = map(json.loads, out.open())
+    assert edited == {"image": "a.jpg", "caption": "my dog; =1", "model": "m@1"}
+    assert same == own[1] | {"caption": "=1 a dog; on grass"} and broken == own[3]
+    assert rejected["error"]["code"] == "rejected" and "not used" not in capsys.readouterr().err
+    assert main(["search", str(lines), "my dog", "--corrections", str(saved)]) == 0
+    assert capsys.readouterr().out.startswith("a.jpg\tmy dog; =1\n")
+
+
+def test_the_table_of_a_batch_corrects_the_next(few, tmp_path, batch, capsys) -> None:
+    table, out = tmp_path / "captions.csv", tmp_path / "out.jsonl"
+    assert batch(few, "-o", table, "--style", "alt") == 0
+    saved = resave(table, "Excel in Germany, CSV UTF-8", tmp_path / "saved.csv", _0="My own dog")
+    page = tmp_path / "page.html"
+    flags = ("--attention", "--gallery", page, "--style", "alt", "--corrections", saved)
+    assert batch(few, "-o", out, *flags) == 0
+    edited, same = map(json.loads, out.open())
+    assert edited["caption"] == "My own dog" and not edited.keys() & {"words", "log_prob", "confidence"}
+    assert same["words"] and same["caption"].endswith(".") and "not used" not in capsys.readouterr().err
+    assert batch(few, "-o", saved, "--corrections", saved) == 2  # it is not replaced
+    assert (
+        main(["gallery", str(out), "-o", str(page), "--images", str(few), "--corrections", str(saved)]) == 0
+    )
+    assert "My own dog" in (page.with_suffix(".files") / "index" / "0.js").read_text()
+
+
+def test_a_caption_is_the_same_with_other_accents_and_spaces(tmp_path: Path) -> None:
+    (tmp_path / "c.csv").write_text("image,caption\ncafe\u0301.jpg,a  cafe\u0301\n", encoding="utf-8")
+    record = {"image": "caf\u00e9.jpg", "caption": "a caf\u00e9", "log_prob": -1.0}
+    corrections = Corrections.read(tmp_path / "c.csv")
+    corrections.match([record["image"]])
+    assert corrections.decide(record, dict) is None and not corrections.unmatched
+    lines = Corrections.read(write(tmp_path / "c.jsonl", record["image"], "a cafe\u0301"))
+    assert lines.decide(record, dict) == record | {"caption": "a cafe\u0301"}  # it has its probability
+
+
+def test_a_row_of_a_failed_photo_says_nothing_of_a_later_caption(tmp_path: Path) -> None:
+    path, record = tmp_path / "c.csv", {"image": "a.jpg", "caption": "a dog"}
+    path.write_text("image,caption,error_code\na.jpg,,image_unreadable\n")
+    assert Corrections.read(path).decide(record, dict) is None
+    path.write_text("image,caption,error_code\na.jpg,,rejected\n")
+    decided = Corrections.read(path).decide(record, dict)
+    assert decided and decided["error"]["code"] == "rejected"
+    failed = {"image": "a.jpg", "error": {"code": "image_unreadable", "message": "no"}}
+    path.write_text("image,caption\na.jpg,\n")
+    assert Corrections.read(path).decide(failed, dict) is None
+    path.write_text("image,caption,error_code\na.jpg,a cat,image_unreadable\n")
+    assert Corrections.read(path).decide(failed, dict) == {"image": "a.jpg", "caption": "a cat"}
+
+
+def test_numbers_that_a_spreadsheet_has_changed_do_not_matter_for_corrections(tmp_path: Path) -> None:
+    (tmp_path / "c.csv").write_text("image,caption,log_prob\na.jpg,a cat,06. Mar\n")
+    decided = Corrections.read(tmp_path / "c.csv").decide({"image": "a.jpg", "caption": "a dog"}, dict)
+    assert decided == {"image": "a.jpg", "caption": "a cat"}
+
+
+def test_a_table_is_not_written_by_a_gallery(tmp_path: Path) -> None:
+    path = tmp_path / "c.csv"
+    path.write_text("image,caption\na.jpg,a cat\n")
+    with pytest.raises(DataError, match="line 1: not a line"):
+        CorrectionsFile(path)
+    assert path.read_text().startswith("image,caption")
+    path.write_text("image,caption\na.jpg,a cat\na.jpg,a dog\n")
+    with pytest.raises(DataError, match=r"line 3: a second row of a\.jpg"):
+        Corrections.read(path)

@@ -361,6 +361,18 @@ def test_spreadsheets_separate_columns_in_several_ways(separator: str, tmp_path:
     assert read_references(path)[0].captions == (" ".join(f"a dog{separator} a cat".split()),)
 
 
+def test_rows_that_excel_cuts_or_leaves_empty_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("image,caption,log_prob,error_code\na.jpg,a dog\n,,,\nb.jpg,a cat,-1.2\n")
+    assert [image.captions for image in read_references(path)] == [("a dog",), ("a cat",)]
+    assert not caplog.text
+    path.write_text("image,caption,split\na.jpg,a dog\n")
+    with pytest.raises(DataError, match="line 2: fewer columns"):
+        read_references(path)
+
+
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [

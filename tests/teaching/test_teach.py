@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support import power, squares
+from support.spreadsheets import resave
 
 from captioner import Captioner
 from captioner.cli.commands.teach import report
@@ -19,7 +20,7 @@ from captioner.model.installed import installed_models
 from captioner.model.vocabulary import Vocabulary
 from captioner.teaching.effects import Effect, Scores, agreement
 from captioner.teaching.lesson import Lesson
-from captioner.teaching.teach import Taught, judge, teach
+from captioner.teaching.teach import Taught, judge, read_lesson, teach
 from captioner.training.corrections.learn import replaced_words
 from captioner.training.data.examples import load_examples
 from captioner.training.weights.stored import RARE, stored_weights
@@ -49,6 +50,20 @@ def test_a_lesson_has_corrected_photos_and_others(data: Path, tmp_path: Path) ->
     lesson = Lesson.read(data / "images", given)
     assert list(lesson.taught) == ["00.png", "01.png"] and not lesson.held_out
     assert len(lesson.others) == 28 and {"00.png", "01.png"}.isdisjoint(lesson.others)
+
+
+def test_captions_of_a_table_that_the_model_says_are_no_corrections(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, own = tmp_path / "c.csv", {"00.png": "a blue thing", "01.png": "a thing"}
+    table.write_text("image;caption\n00.png;a red thing\n01.png;A thing.\n02.png;\n")
+    lesson = Lesson.read(data / "images", table, lambda names: {name: own[name] for name in names})
+    assert list(lesson.taught) == ["00.png"] and len(lesson.others) == 29 and "01.png" in lesson.others
+    assert "1 of 2 captions are the model's own" in caplog.text
+    with pytest.raises(DataError, match="all captions are the model's own: there is nothing to teach"):
+        Lesson.read(data / "images", table, lambda names: {"00.png": "a red thing", "01.png": "a thing"})
+    approved = corrections(tmp_path / "c.jsonl", own)
+    assert list(Lesson.read(data / "images", approved, lambda names: own).taught) == list(own)
 
 
 @pytest.mark.parametrize("caption", ["!!! ...", "\N{CAT FACE}"])
@@ -163,6 +178,15 @@ def test_a_new_word_starts_as_what_it_replaces(data: Path) -> None:
         [dataclasses.replace(example, image=image)], {example.image.name: "a dog sits on the grass"}, known
     )
     assert related == {"border": ["dog", "sits"], "collie": ["dog", "sits"]}
+
+
+def test_the_table_of_a_batch_teaches_what_was_changed_in_it(data: Path, start: Path, tmp_path: Path) -> None:
+    table = tmp_path / "captions.csv"
+    arguments = ["batch", str(data / "images"), "-o", str(table), "--model", str(start), "--sentence"]
+    assert main([*arguments, "--device", "cpu"]) == 0
+    resave(table, "Excel in Germany, CSV UTF-8", table, _3="A vermilion thing.", _4="")
+    lesson = read_lesson(data / "images", table, start)
+    assert lesson.taught == {"03.png": ("A vermilion thing.",)} and len(lesson.others) == 29
 
 
 def test_from_corrections_to_a_model_that_is_used(

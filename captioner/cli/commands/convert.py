@@ -38,10 +38,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "convert",
         help="write the captions of an earlier run in other formats",
-        description="Write the captions in a .jsonl file of captioner batch in other formats, without "
-        "captioning again. Running the same command again writes what has changed.",
+        description="Write the captions in a .jsonl or .csv file of captioner batch in other formats, "
+        "without captioning again. Running the same command again writes what has changed.",
     )
-    parser.add_argument("captions", type=Path, metavar="CAPTIONS.jsonl")
+    parser.add_argument(
+        "captions",
+        type=Path,
+        metavar="CAPTIONS",
+        help="JSON Lines, or CSV, also as a spreadsheet has saved it",
+    )
     parser.add_argument("-o", "--output", type=named, required=True, metavar="OUT", help=OUTPUT_HELP)
     add_format_argument(parser)
     parser.add_argument(
@@ -87,7 +92,7 @@ def convert(request: ConvertRequest) -> int:
 
     for output in output_files(request.output, request.format):
         check_no_input(output, [request.captions, *request.input_files])
-    with closing(RecordedSource(request.captions)) as source:
+    with closing(RecordedSource(request.captions, request.root)) as source:
         options = _options(request, source.first())
         corrections = read_corrections(request)
         transform = make_transform(request, None, corrections, is_recorded=True)

@@ -48,7 +48,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--corrections",
         type=Path,
         metavar="FILE",
-        help=f"decisions from a gallery (default: {DEFAULT}, if it is there)",
+        help=f"decisions from a gallery, or a CSV with changed captions (default: {DEFAULT}, if it is there)",
     )
     parser.add_argument(
         "--duplicates",

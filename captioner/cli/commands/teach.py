@@ -40,7 +40,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "corrections",
         type=Path,
         metavar="CORRECTIONS",
-        help="corrections of a gallery, or captions in another format of captioner train",
+        help="corrections of a gallery, the CSV of captioner batch with captions that you changed, or"
+        " captions in another format of captioner train",
     )
     parser.add_argument("--name", default="taught", help="name of the new model (default: %(default)s)")
     parser.add_argument(
@@ -111,13 +112,12 @@ def run(args: argparse.Namespace) -> int:
     import torch
 
     from captioner.files.destination import writing
-    from captioner.teaching.lesson import Lesson
-    from captioner.teaching.teach import teach
+    from captioner.teaching.teach import read_lesson, teach
     from captioner.training.device import torch_device
 
     if request.threads is not None:
         torch.set_num_threads(request.threads)
-    lesson = Lesson.read(request.folder, request.corrections)
+    lesson = read_lesson(request.folder, request.corrections, request.model)
     with writing(request.output):
         taught = teach(
             lesson,

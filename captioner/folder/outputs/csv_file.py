@@ -11,11 +11,8 @@ from typing import IO, Any
 from captioner.folder.outputs.options import Record
 from captioner.folder.outputs.table import COLUMNS, Table, flatten
 from captioner.folder.records import keywords_of_record
+from captioner.references.cells import escape_path, escape_text
 
-_FORMULA = "[=+\\-@\uff1d\uff0b\uff0d\uff20]"
-"""What a cell begins with that a spreadsheet computes, in both widths."""
-_FIRST = re.compile(rf"(?={_FORMULA}|[\t\r\n])")
-_ANY = re.compile(rf"^{_FIRST.pattern}|(?<=[;\t\r\n])(?={_FORMULA})")
 _QUOTED = re.compile(r'[",;\t\r\n]')
 
 
@@ -37,13 +34,11 @@ class CsvOutput(Table):
 
 
 def _cell(value: Any, column: str) -> str:
-    """A text that is no formula. A path is written with "./" before it, and quotes keep the rest of the first
-    column together. Other columns have quotes only where lines are divided at commas: there is an apostrophe
-    before all that may begin a cell."""
+    """A text that is no formula. Quotes keep a path in the first column together. Other columns have quotes
+    only where lines are divided at commas, so no part of them may be a formula either."""
     if value is None:
         return ""
     text = str(value)
     if isinstance(value, str):
-        text = f"./{text}" if column == "image" and _FIRST.match(text) else text
-        text = text if column == "image" else _ANY.sub("'", text)
+        text = escape_path(text) if column == "image" else escape_text(text)
     return '"{}"'.format(text.replace('"', '""')) if _QUOTED.search(text) else text

@@ -130,7 +130,8 @@ def add_output_arguments(group: argparse._ArgumentGroup) -> None:
         "--corrections",
         type=Path,
         metavar="FILE",
-        help="write captions as approved or edited in a gallery, and none for rejected ones",
+        help="write captions as approved or edited in a gallery, and none for rejected ones; or as changed in"
+        " the CSV of captioner batch",
     )
     group.add_argument(
         "--replace-existing",
