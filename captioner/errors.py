@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 from captioner.printable import printable
@@ -182,3 +183,17 @@ class OutputError(CaptionerError):
     code = "output"
     exit_status = 2
     grpc_code = "FAILED_PRECONDITION"
+
+
+@contextmanager
+def needing_threads() -> Iterator[None]:
+    """Around what starts work on threads, which Python does not once the main thread has ended. Raises
+    `CaptionerError` then."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "interpreter shutdown" not in str(error):
+            raise
+        raise CaptionerError(
+            "this thread has outlived the main thread: join() it at the end of the program"
+        ) from error

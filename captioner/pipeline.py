@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from captioner.cores import available_cores
-from captioner.errors import DeviceError, ImageError, ModelOutputError, clip
+from captioner.errors import DeviceError, ImageError, ModelOutputError, clip, needing_threads
 from captioner.options import CaptionOptions
 from captioner.protocol import PixelModel, Pixels
 from captioner.results import Caption
@@ -50,20 +50,21 @@ def run_pipeline(
     Each batch is a sequence of functions that load one image each; they run on `workers` threads (default:
     one per core). `process` runs on `lanes` threads of its own, a batch on each, while the caller handles an
     earlier result. After `stop` is set no further batch is begun. Closing the iterator ends all work; what a
-    function raises ends it too, and is raised here.
+    function raises ends it too, and is raised here. Raises `CaptionerError` once the main thread has ended.
     """
     loaders = ThreadPoolExecutor(workers or available_cores(), thread_name_prefix="captioner-load")
     model = ThreadPoolExecutor(lanes, thread_name_prefix="captioner-model")
     running: deque[Future[Result]] = deque()
     try:
-        for batch in _load_ahead(batches, loaders):
-            if stop is not None and stop.is_set():
-                break
-            running.append(model.submit(process, [future.result() for future in batch]))
-            if len(running) > lanes:
+        with needing_threads():
+            for batch in _load_ahead(batches, loaders):
+                if stop is not None and stop.is_set():
+                    break
+                running.append(model.submit(process, [future.result() for future in batch]))
+                if len(running) > lanes:
+                    yield running.popleft().result()
+            while running:
                 yield running.popleft().result()
-        while running:
-            yield running.popleft().result()
     finally:
         loaders.shutdown(wait=True, cancel_futures=True)
         model.shutdown(wait=True, cancel_futures=True)

@@ -244,3 +244,26 @@ def test_what_the_readme_shows_passes_a_strict_type_checker(tmp_path: Path) -> N
     arguments = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(program)]
     checked = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["Captioner.load(BUNDLE).caption([PHOTO])", "CaptionClient('127.0.0.1:1').caption(PHOTO)"],
+)
+def test_a_thread_that_outlives_the_main_thread_is_told_to_be_joined(tiny_bundle: Path, call: str) -> None:
+    code = f"""if 1:
+        import threading
+        from captioner import Captioner, CaptionerError
+        from captioner_client import CaptionClient
+        BUNDLE, PHOTO = {str(tiny_bundle)!r}, {str(PHOTOS[0])!r}
+
+        def work():
+            threading.main_thread().join()
+            try:
+                {call}
+            except CaptionerError as error:
+                print(error)
+
+        threading.Thread(target=work).start()"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert "outlived the main thread: join() it" in done.stdout, done.stderr

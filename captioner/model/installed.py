@@ -123,7 +123,8 @@ def remove(name: str) -> bool:
     if name in provided_models():
         raise BundleError(f"{name} is the model of a package: pip uninstall {_package(name)}")
     if folder.parent != taught_folder():
-        raise BundleError(f"{name} is a folder, not the name of a model that was taught: delete it yourself")
+        kind = "folder" if folder.is_dir() else "file"
+        raise BundleError(f"{name} is a {kind}, not the name of a model that was taught: delete it yourself")
     was_chosen = (_chosen_name() or DEFAULT_NAME) in (name, str(folder.resolve()))
     if was_chosen:
         choose(DEFAULT_NAME)

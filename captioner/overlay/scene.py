@@ -16,6 +16,7 @@ from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
 from captioner.images.opening import open_image
 from captioner.images.sources import ImageInput
 from captioner.maps.colors import COLORMAPS, DEFAULT_ALPHA, DEFAULT_COLORMAP
+from captioner.printable import counted
 from captioner.results import Caption, Word
 
 MIN_WIDTH, MAX_WIDTH = 200, 4000
@@ -95,7 +96,8 @@ def make_scene(
     for position in chosen:
         if not 0 <= position < len(caption.words):
             raise OptionsError(
-                f"there is no word {position + 1}: the caption has {len(caption.words)} words", "words"
+                f"there is no word {position + 1}: the caption has {counted(len(caption.words), 'word')}",
+                "words",
             )
     words = tuple(show_word(caption.words[position], position + 1) for position in chosen)
     if not words:

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Sequ
 from concurrent.futures import CancelledError, Future
 from typing import Any, Literal, Self, TypeVar, overload
 
+from captioner.errors import needing_threads
 from captioner.images.sources import ImageInput, ImageOrError
 from captioner.model.info import ModelInfo
 from captioner.options import CaptionOptions
@@ -211,6 +212,7 @@ class CaptionClient(ModelDescription):
         """The model that the server serves, and the server's limits."""
         return self._run(self._client.get_model(timeout_s=timeout_s))
 
+    @needing_threads()
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         try:
             check_process()  # before the lock, which a thread of the other process may hold

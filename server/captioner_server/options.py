@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from captioner.cores import available_cores
-from captioner.errors import OptionsError
+from captioner.errors import OptionsError, clip
 from captioner.images.formats import SAFE_FORMATS, parse_formats
 from captioner.images.limits import ImageLimits
 from captioner.images.workers import DEFAULT_MAX_CPU_S
 from captioner.options import MAX_BEAM_SIZE, MAX_WORDS
 
+_HOST = re.compile(r"\[[^/\]]*\]|[^/:]*")
 _URL = re.compile(r"https?://[^/]+")
 _ORIGIN = re.compile(r"\*|(?!file:)[a-z][a-z0-9+.-]*://[^\s/?#@]+")
 
@@ -136,6 +137,11 @@ class ServerOptions:
             with suppress(ValueError):
                 if ipaddress.ip_address(getattr(self, name)).version == 6:
                     object.__setattr__(self, name, f"[{getattr(self, name)}]")
+            host, is_socket = getattr(self, name), name == "host" and self.host.startswith("unix:")
+            if not (is_socket or _HOST.fullmatch(host)):
+                raise OptionsError(
+                    f"{name} must be an address or a name, without a port or scheme, got {clip(host)!r}", name
+                )
         if self.host == "unix:":
             raise OptionsError("host must name the socket, unix:PATH", "host")
         if self.host.startswith("unix:") and self.http_port is not None:

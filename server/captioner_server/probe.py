@@ -1,15 +1,18 @@
 """Queries the health of a server: `python -m captioner_server.probe [HOST:PORT]` exits with 0 if it serves.
 
 For container health checks without another probe. It uses TLS if the server does. As it queries a server on
-the same machine, it accepts any certificate, unless --root-certificates is given.
+the same machine, it accepts any certificate, also one that has expired. With --root-certificates, it accepts
+those that are valid and of these authorities, whatever host they name.
 """
 
 from __future__ import annotations
 
 import argparse
-import socket
+import asyncio
 import ssl
 import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import grpc
@@ -18,6 +21,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from captioner.errors import reason_of
 
 TIMEOUT_S = 3.0
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 def main(arguments: list[str]) -> int:
@@ -30,18 +34,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--key", type=Path, metavar="PEM", help="its private key")
     args = parser.parse_args(arguments)
     try:
-        with _channel(args) as channel:
-            stub = health_pb2_grpc.HealthStub(channel)
-            answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
+        status = asyncio.run(_status(args))
     except grpc.RpcError as error:
         print(f"{args.address}: {error.code().name}", file=sys.stderr)
         return 1
     except OSError as error:
         print(f"{args.address}: {reason_of(error)}", file=sys.stderr)
         return 1
-    status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
-    print(f"{args.address}: {status}", file=sys.stderr)
-    return 0 if answer.status == health_pb2.HealthCheckResponse.SERVING else 1
+    print(f"{args.address}: {health_pb2.HealthCheckResponse.ServingStatus.Name(status)}", file=sys.stderr)
+    return 0 if status == health_pb2.HealthCheckResponse.SERVING else 1
 
 
 def _address(text: str) -> str:
@@ -58,51 +59,61 @@ def _address(text: str) -> str:
     return text
 
 
-def _channel(args: argparse.Namespace) -> grpc.Channel:
-    options: list[tuple[str, int | str]] = [("grpc.enable_http_proxy", 0)]  # it is on this machine
-    shown = None if args.address.startswith("unix:") else certificate_of(args.address)
-    if shown is None:
-        return grpc.insecure_channel(args.address, options)
-    pem, name = shown
-    roots = args.root_certificates.read_bytes() if args.root_certificates else pem.encode()
-    key = args.key.read_bytes() if args.key else None
-    chain = args.certificate.read_bytes() if args.certificate else None
-    options += [("grpc.ssl_target_name_override", name)] if name else []
-    return grpc.secure_channel(args.address, grpc.ssl_channel_credentials(roots, key, chain), options)
+async def _status(args: argparse.Namespace) -> int:
+    """Raises `OSError` and `grpc.RpcError`."""
+    context = _context(args)  # also for a server without TLS, so that files are always checked
+    async with AsyncExitStack() as opened:
+        address = args.address
+        if not address.startswith("unix:") and (secure := await _secure(address, context)):
+            opened.callback(secure[1].close)
+            address = await opened.enter_async_context(_plaintext(*secure))
+        options = [("grpc.enable_http_proxy", 0)]  # it is on this machine
+        channel = await opened.enter_async_context(grpc.aio.insecure_channel(address, options))
+        stub = health_pb2_grpc.HealthStub(channel)
+        answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
+        return int(answer.status)
 
 
-def certificate_of(address: str) -> tuple[str, str] | None:
-    """The certificate of a server as PEM, and a name in it; None if it does not use TLS."""
-    host, _, port = address.rpartition(":")
-    place = host.strip("[]"), int(port)
+def _context(args: argparse.Namespace) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["h2"])
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if args.root_certificates:
+        context.load_verify_locations(args.root_certificates)
+        context.verify_mode = ssl.CERT_REQUIRED
+    if args.certificate:
+        context.load_cert_chain(args.certificate, args.key)
+    return context
+
+
+async def _secure(address: str, context: ssl.SSLContext) -> Streams | None:
+    """A connection over TLS; None if the server does not use it."""
+    host, _, port = address.rpartition(":")
     try:
-        with (
-            socket.create_connection(place, TIMEOUT_S) as plain,
-            context.wrap_socket(plain, server_hostname=place[0]) as secure,
-        ):
-            pem = ssl.DER_cert_to_PEM_cert(secure.getpeercert(binary_form=True) or b"")
-    except ssl.SSLError:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await asyncio.open_connection(host.strip("[]"), int(port), ssl=context)
+    except ssl.SSLCertVerificationError:
+        raise
+    except (ssl.SSLError, ConnectionResetError, TimeoutError):  # possible reactions of a server without TLS
         return None
-    except (ConnectionResetError, TimeoutError):  # possible reactions of a server without TLS
-        return None
-    return pem, _name_in(pem, place)
 
 
-def _name_in(pem: str, place: tuple[str, int]) -> str:
-    """A host that a certificate is valid for; "" if it names none."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.set_alpn_protocols(["h2"])
-    context.check_hostname = False
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.load_verify_locations(cadata=pem)
-    with socket.create_connection(place, TIMEOUT_S) as plain, context.wrap_socket(plain) as secure:
-        fields = secure.getpeercert() or {}
-    kinds = ("DNS", "IP Address")
-    names = [str(entry[1]) for entry in fields.get("subjectAltName", ()) if entry[0] in kinds]
-    return names[0].replace("*", "probe", 1) if names else ""
+@asynccontextmanager
+async def _plaintext(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[str]:
+    """An address at which gRPC, which always checks certificates, reaches the other end in plaintext."""
+
+    async def pass_on(plain_reader: asyncio.StreamReader, plain_writer: asyncio.StreamWriter) -> None:
+        await asyncio.gather(_copy(plain_reader, writer), _copy(reader, plain_writer))
+
+    with closing(await asyncio.start_server(pass_on, "127.0.0.1", 0)) as server:
+        yield "{}:{}".format(*server.sockets[0].getsockname())
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await reader.read(2**16):
+            writer.write(data)
+    writer.close()
 
 
 if __name__ == "__main__":

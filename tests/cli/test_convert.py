@@ -79,7 +79,7 @@ def test_each_of_several_formats_keeps_what_others_wrote(photos, tmp_path, batch
     (out / "a.txt").write_text("mine")
     (photos / "d.png").rename(photos / "d.jpg")
     assert batch(photos, "-o", out, *flags, "--prefix", "now ") == 1
-    assert "1 kept as they were" in capsys.readouterr().err
+    assert "1 kept as it was" in capsys.readouterr().err
     assert (out / "a.txt").read_text() == "mine"
     for name in ("a.caption", "b/c.txt", "b/c.caption", "d.txt", "d.caption"):
         assert (out / name).read_text().startswith("now ")

@@ -126,18 +126,3 @@ def test_what_is_no_address_is_a_mistake(addresses: object) -> None:
 )
 def test_addresses_become_targets(addresses: list[str], target: str) -> None:
     assert make_target(parse_addresses(addresses)) == target
-
-
-@pytest.mark.parametrize("content", [b"", b"\x00\xff", b"-----BEGIN DH PARAMETERS-----"])
-def test_files_without_a_certificate_or_key_are_refused_at_once(tmp_path: Path, content: bytes) -> None:
-    for what in ("certificate", "key"):
-        (tmp_path / what).write_bytes(f"-----BEGIN {what.upper()}-----".encode())
-    (tmp_path / "wrong").write_bytes(content)
-    own = {"certificate": tmp_path / "certificate", "key": tmp_path / "key"}
-    for name, what in (("root_certificates", "certificate"), ("certificate", "certificate"), ("key", "key")):
-        options = ClientOptions(**{**own, name: tmp_path / "wrong"})
-        with (
-            CaptionClient("localhost:1", options) as client,
-            pytest.raises(OptionsError, match=f"wrong has no {what} in PEM"),
-        ):
-            client.caption(make_image(1))

@@ -261,7 +261,7 @@ def test_what_somebody_edited_is_kept_and_counted(few, batch, capsys) -> None:
     (few / "a.txt").write_text("corrected by hand")
     for flags in ((), ("--prefix", "now ")):
         assert batch(few, "-o", few, "--format", "txt", *flags) == 0
-        assert "1 kept as they were" in capsys.readouterr().err
+        assert "1 kept as it was" in capsys.readouterr().err
     assert (few / "a.txt").read_text() == "corrected by hand"
     assert batch(few, "-o", few, "--format", "txt", "--replace-existing") == 0
     assert "kept" not in capsys.readouterr().err and (few / "a.txt").read_text() != "corrected by hand"
@@ -276,7 +276,7 @@ def test_descriptions_of_other_programs_are_kept_and_counted_each_time(few, batc
     flags = ["--format", "xmp", *(["--embed"] if embed else [])]
     for _ in range(3):
         assert batch(few, "-o", few, *flags) == 0
-        assert "1 kept as they were" in capsys.readouterr().err
+        assert "1 kept as it was" in capsys.readouterr().err
     assert read_description(file) == "by hand"
     assert batch(few, "-o", few, *flags, "--replace-existing", "--overwrite") == 0
     assert "kept" not in capsys.readouterr().err

@@ -173,6 +173,7 @@ def test_only_taught_models_are_removed(
         ("default", "the embedded model"),
         ("tiny", "pip uninstall tiny-model"),
         (str(tiny_bundle), "is a folder"),
+        (str(tiny_bundle / "bundle.json"), "is a file"),
         ("..", "is a folder"),
         ("nope", "there is no model nope"),
         ("", "there is no model ''; installed are"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +20,25 @@ def test_the_probe_accepts_any_certificate(authority: Authority, host: str) -> N
     certificate, key = authority.issue("server", host)
     with serve(FakeModel(), tls_certificate=certificate, tls_key=key) as server:
         assert probe.main([server.address]) == 0
+
+
+def test_the_probe_accepts_an_expired_certificate_unless_told_whom_to_trust(
+    authority: Authority, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would have the container restarted, again and again, while callers may be fine with it."""
+    certificate, key = authority.issue("server", expiry=datetime.now(UTC) - timedelta(days=1))
+    with serve(FakeModel(), tls_certificate=certificate, tls_key=key) as server:
+        assert probe.main([server.address]) == 0
+        assert probe.main([server.address, "--root-certificates", str(authority.roots)]) == 1
+    assert "certificate has expired" in capsys.readouterr().err
+
+
+def test_the_probe_has_a_certificate_of_its_own_for_servers_that_want_one(authority: Authority) -> None:
+    certificate, key = authority.issue("server")
+    options = {"tls_certificate": certificate, "tls_key": key, "tls_client_ca": authority.roots}
+    with serve(FakeModel(), **options) as server:
+        assert probe.main([server.address]) == 1
+        assert probe.main([server.address, "--certificate", str(certificate), "--key", str(key)]) == 0
 
 
 def test_the_probe_speaks_both(authority: Authority) -> None:

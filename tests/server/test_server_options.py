@@ -27,6 +27,11 @@ def test_batch_sizes_are_powers_of_two_and_the_largest(most: int, sizes: tuple[i
         {"grace_s": -1.0},
         {"host": "unix:/run/captioner.sock", "http_port": 0},
         {"host": "unix:"},
+        {"host": "127.0.0.1:99"},
+        {"host": "[::1]:99"},
+        {"host": "http://127.0.0.1"},
+        {"metrics_host": "localhost:99"},
+        {"metrics_host": "unix:/run/metrics.sock"},
         {"max_wait_s": float("nan")},
         {"tls_key": Path("key.pem")},
         *(
@@ -46,6 +51,13 @@ def test_what_is_out_of_range_is_refused_by_name(wrong: dict[str, object]) -> No
     with pytest.raises(OptionsError) as caught:
         ServerOptions(**wrong)
     assert caught.value.field in wrong
+
+
+def test_a_host_is_no_url() -> None:
+    with pytest.raises(
+        OptionsError, match=r"host must be an address or a name, without a port or scheme, got"
+    ):
+        ServerOptions(host="http://example.org")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 from captioner.cli.arguments.caption_options import add_search_arguments, caption_options
 from captioner.errors import DataError
 from captioner.options import BUNDLE_OPTIONS, CaptionOptions
-from captioner.printable import printable
+from captioner.printable import counted, printable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ def export(request: Request) -> int:
     size = sum(path.stat().st_size for path in request.output.iterdir())
     print(
         f"captioner: {printable(str(request.output))}: {size / 1e6:.1f} MB; "
-        f"{parity.captions} captions alike in ONNX and PyTorch, "
+        f"{counted(parity.captions, 'caption')} alike in ONNX and PyTorch, "
         f"log-probabilities within {parity.log_prob:.1e}, attention within {parity.attention:.1e}",
         file=sys.stderr,
     )

@@ -21,7 +21,7 @@ from filelock import FileLock
 
 from captioner.cores import available_cores
 from captioner.errors import OutputError, reason_of
-from captioner.files.destination import replacing
+from captioner.files.destination import replacing, writing
 from captioner.surrogates import name_bytes
 from captioner.training.data.examples import Example
 
@@ -42,15 +42,17 @@ def fill(
     `compute` returns the rows of at most `batch` examples. The arrays are stored in a subfolder that is named
     after their `kind`, their `identity`, and the names and digests of the images, so that a replaced image is
     computed again. Damaged arrays are, too. If several runs need the same arrays, one computes them and the
-    others wait. Raises `OutputError` if there is no space.
+    others wait. Raises `OutputError` if there is no space, or the folder cannot be written.
     """
     names = "\n".join(f"{example.key}\t{example.digest}" for example in examples)
     images = hashlib.sha256(name_bytes(names)).hexdigest()
     identity = {**identity, "images": images}
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     folder = folder / f"{kind}-{name}"
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / "lock"):
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        held = FileLock(folder / "lock").acquire()
+    with held:
         _fill(folder, identity, examples, compute, progress, batch)
     return _opened(folder, "r")
 

@@ -41,13 +41,15 @@ def planned(
 ) -> TrainOptions:
     """The options with all open ones chosen: for the training images, or from the `search` of the start.
 
-    Raises `DataError` if there are no images."""
+    Raises `DataError` if there are no images, or none of those that a stage needs."""
     if not examples:
         raise DataError("no images are left to train on: add photos, or lower val_fraction")
     options = dataclasses.replace(options, search=options.search.resolve(search))
     captions = sum(len(example.image.captions) for example in examples)
     shown = _shown(examples)
     stages = tuple(_stage(stage, shown, options, examples) for stage in options.stages)
+    if any(stage.label_words_only for stage in stages) and not any(one.image.words for one in examples):
+        raise DataError("label_words_only needs photos with labels")
     min_count, ema_decay = options.min_count, options.ema_decay
     if min_count == AUTO:
         min_count = _min_count(captions, bool(options.start))

@@ -44,6 +44,8 @@ class Prepared:
     """The calibration of the model that the run starts from."""
     train: Sequence[Example]
     val: Sequence[Example]
+    left_out: LeftOut
+    """The photos of both that are missing, to which those are added that turn out to be damaged."""
 
     def photos(
         self, cache: Path, device: torch.device, progress: Progress
@@ -51,14 +53,10 @@ class Prepared:
         """The examples to train on whose photos can be used, and their features; those to validate on, and
         theirs. What is missing in the folder `cache` is computed. Raises `DataError` if too few can be used.
         """
-        options = self.options
-        left_out = LeftOut(len(self.train) + len(self.val), options.damaged_share, progress.note)
-        train, val = left_out.there(self.train), left_out.there(self.val)
-        left_out.check()  # before features, which take long
-        features = self._features(train, "training", options.crops, cache, device, progress)
-        train, features = left_out.usable(train, features)
-        val_features = self._features(val, "validation", 0, cache, device, progress)
-        return train, features, *left_out.usable(val, val_features)
+        features = self._features(self.train, "training", self.options.crops, cache, device, progress)
+        train, features = self.left_out.usable(self.train, features)
+        val_features = self._features(self.val, "validation", 0, cache, device, progress)
+        return train, features, *self.left_out.usable(self.val, val_features)
 
     def _features(
         self,
@@ -85,9 +83,13 @@ class Prepared:
 def prepare(options: TrainOptions, data_root: Path, device: torch.device, progress: Progress) -> Prepared:
     """Read the start and the data, whose paths are relative to `data_root`, and make the model on `device`.
     `progress` receives the notes for the user. Raises `DataError` for data that cannot be used."""
-    start, options = _read_start(options, data_root, progress)
+    # What the data say comes first: a model takes long to read and to make.
     train, val = (load_examples(options.data, data_root, split) for split in ("train", "val"))
     check_names([*train, *val])
+    left_out = LeftOut(len(train) + len(val), options.damaged_share, progress.note)
+    train, val = left_out.there(train), left_out.there(val)
+    left_out.check()
+    start, options = _read_start(options, data_root, progress)
     options = planned(options, train, start.search if start else None)
     about_data = described(options, train, val)
     torch.manual_seed(options.seed)
@@ -96,7 +98,7 @@ def prepare(options: TrainOptions, data_root: Path, device: torch.device, progre
         progress.note(text)
     confidence = start.confidence if start else None
     model = built.model.to(device)
-    return Prepared(built.options, model, built.vocabulary, built.added, confidence, train, val)
+    return Prepared(built.options, model, built.vocabulary, built.added, confidence, train, val, left_out)
 
 
 def _read_start(

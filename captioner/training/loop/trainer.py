@@ -67,10 +67,7 @@ class Trainer:
         self.in_bfloat16 = self._can_be_in_bfloat16()
         self.data_root, self.cache_folder = data_root, cache
         self.checkpoint_every_s = checkpoint_every_s
-        words = label_words(prepared.train, self.vocabulary)
-        if not words and any(stage.label_words_only for stage in self.options.stages):
-            raise DataError("label_words_only needs photos with labels")
-        self.label_words = torch.tensor(words, device=device)
+        self.label_words = torch.tensor(label_words(prepared.train, self.vocabulary), device=device)
         self.history: list[dict[str, Any]] = []
         self.stage = self.epoch = self.batch = 0
         self.spent_s = 0.0

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from captioner.errors import DataError
 from captioner.model.vocabulary import END, Vocabulary
+from captioner.printable import counted
 from captioner.training.config.tables import table
 from captioner.training.config.train_options import ObjectiveOptions
 from captioner.training.data.batches import NAMED, PHOTOS, Group, make_image_groups, make_labelled_groups
@@ -96,7 +97,8 @@ class SelfCritical(Objective[SelfCriticalOptions]):
         if PHOTOS in self.rewards:
             found = make_image_groups(run.examples, options.min_references, options.samples)
             if not found:
-                raise DataError(f"stage {run.stage.name}: no image has {options.min_references} captions")
+                least = counted(options.min_references, "caption")
+                raise DataError(f"stage {run.stage.name}: no image has {least}")
             self._groups[PHOTOS] = found
         if NAMED in self.rewards:
             self._groups[NAMED] = make_labelled_groups(run.examples, options.samples)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from captioner.errors import CaptionerError
+from captioner.printable import counted
 from captioner_server.errors import BusyError, RequestError
 from captioner_server.intake.bulk import BulkSlots
 from captioner_server.intake.fair_queue import BULK_SHARE
@@ -127,7 +128,8 @@ class AdmittedImages:
             most = f"{ticket.images} images are more than the limit of {self.caller_limit} (of queue_size)"
             return RequestError(most, "inputs")
         if self._callers.get(ticket.caller, 0) + ticket.images > self.caller_limit:
-            most = f"the caller has {self.caller_limit} images in work, the most for one (of queue_size)"
+            images = counted(self.caller_limit, "image")
+            most = f"the caller has {images} in work, the most for one (of queue_size)"
             return self._busy(most)
         return None
 

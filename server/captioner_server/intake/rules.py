@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from captioner.errors import CaptionerError
+from captioner.printable import counted
 from captioner_server.errors import BusyError, RequestError
 from captioner_server.intake.ticket import Kind, Ticket
 
@@ -51,10 +52,13 @@ def token_calls(ticket: Ticket) -> BusyError | None:
 def token_images(ticket: Ticket) -> CaptionerError | None:
     """`images=N` of the token."""
     allowance, most = ticket.allowance, ticket.allowance.limits.images
-    if most is not None and ticket.images > most:
-        return RequestError(f"the token allows {most} images in work, not {ticket.images}", "inputs")
+    if most is None:
+        return None
+    allowed = f"the token allows {counted(most, 'image')} in work"
+    if ticket.images > most:
+        return RequestError(f"{allowed}, not {ticket.images}", "inputs")
     if allowance.free_images < ticket.images:
-        return BusyError(f"the token allows {most} images in work", _RETRY_AFTER_S)
+        return BusyError(allowed, _RETRY_AFTER_S)
     return None
 
 

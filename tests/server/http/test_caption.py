@@ -17,7 +17,8 @@ from captioner_server.http.caption import encode
 
 
 @pytest.mark.parametrize(
-    "kind", ["image/png", "application/octet-stream", "application/x-www-form-urlencoded"]
+    "kind",
+    ["image/png", "application/octet-stream", "binary/octet-stream", "application/x-www-form-urlencoded"],
 )
 def test_a_raw_image_is_captioned(http_server, http, kind):
     answer = http.post("/v1/caption", content=IMAGE, headers={"content-type": kind})
@@ -34,6 +35,13 @@ def test_json_that_does_not_say_so_is_told_how(http):
         answer = http.post("/v1/caption", content=b' {"image": ""}', headers=kind)
         assert answer.status_code == 400
         assert "send Content-Type: application/json" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/json", "Text/JSON; charset=utf-8"])
+def test_json_has_two_names(http_server, http, kind):
+    body = json.dumps({"image": base64.b64encode(IMAGE).decode()})
+    answer = http.post("/v1/caption", content=body, headers={"content-type": kind})
+    assert answer.json() == expected(http_server)
 
 
 def test_query_parameters_are_options(http_server, http):

@@ -278,6 +278,12 @@ def test_a_replaced_image_of_the_same_size_and_time_is_computed_anew(
     assert [bool((a != b).any()) for a, b in zip(one, two, strict=True)] == [True, *[False] * 5]
 
 
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, examples) -> None:
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(OutputError, match=r"cannot write .*/cache/kind-\w+: Not a directory"):
+        fill(tmp_path / "cache", "kind", {}, examples, lambda part: {}, lambda done, total: None)
+
+
 def test_of_two_runs_one_computes(tmp_path: Path, examples) -> None:
     computed: list[int] = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from captioner.export.bundle import export_bundle
 from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.model import ModelOptions
 from captioner.options import CaptionOptions
-from captioner.training.config.train_options import AUTO, StageOptions, TrainOptions
+from captioner.training.config.train_options import AUTO, SourceOptions, StageOptions, TrainOptions
 from captioner.training.data.examples import Example, load_examples
 from captioner.training.loop.plan import described, leaked, planned, unlearnt, warnings
 from captioner.training.loop.trainer import Trainer
@@ -68,6 +69,27 @@ def test_captions_that_are_too_long_or_have_no_words_are_counted(examples: list[
 def test_a_vocabulary_without_words_is_refused(data: Path, cache: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no word of the captions occurs 999 times: lower min_count"):
         squares.trainer(squares.options(min_count=999), tmp_path / "run", data, cache)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"data": (SourceOptions(name="a", captions="table.csv", images=("images",)),)}, "no column caption"),
+        ({"data": (dataclasses.replace(DATA[0], train="dev"),)}, "no split 'dev'"),
+        ({"damaged_share": 0.0}, "1 of 30 photos are missing"),
+        ({"damaged_share": 0.0, "start": ""}, "1 of 30 photos are missing"),
+    ],
+)
+def test_what_is_wrong_with_the_data_is_said_before_a_model_is_read_or_made(
+    data: Path, cache: Path, tmp_path: Path, changes: dict[str, Any], expected: str
+) -> None:
+    """The start is not there, and without one the vocabulary has no word."""
+    shutil.copytree(data, tmp_path / "data")
+    (tmp_path / "data" / "images" / "11.png").unlink()
+    (tmp_path / "data" / "table.csv").write_text("photo;said\n00.png;a square\n")
+    options = squares.options(**{"start": "nothing", "model": ModelOptions(), "min_count": 999, **changes})
+    with pytest.raises(DataError, match=expected):
+        squares.trainer(options, tmp_path / "run", tmp_path / "data", cache)
 
 
 def test_large_data_get_large_batches(examples: list[Example]) -> None:

@@ -12,8 +12,8 @@ from captioner.cli.arguments.model import LocalModel
 from captioner.cli.commands.batch.names import read_list
 from captioner.cli.commands.batch.request import Request
 from captioner.cli.commands.batch.wording import make_transform
-from captioner.cli.output import INTERRUPTED
-from captioner.printable import printable
+from captioner.cli.output import INTERRUPTED, interrupted
+from captioner.printable import counted, printable
 
 if TYPE_CHECKING:
     from captioner.folder.cluster.options import RayOptions
@@ -65,12 +65,9 @@ def _work(run: RayRun, say: Callable[[str], None]) -> int:
                 _say(f"{name}: {reason}")
             say(f"{done} of {run.left} images")
     except KeyboardInterrupt:
-        say(
-            f"interrupted; {done} images are done and kept, {run.left - done} are left; "
-            "the same command resumes"
-        )
+        say(f"{interrupted(done, run.left)}; the same command resumes")
         return INTERRUPTED
-    say(f"{run.total} images in all, {run.failed} of them failed")
+    say(f"{counted(run.total, 'image')} in all, {run.failed} of them failed")
     return 1 if run.failed else 0
 
 

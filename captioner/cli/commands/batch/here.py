@@ -22,7 +22,7 @@ from captioner.cli.commands.batch.outputs import (
 )
 from captioner.cli.commands.batch.request import Request
 from captioner.cli.commands.batch.wording import make_transform
-from captioner.cli.output import INTERRUPTED
+from captioner.cli.output import INTERRUPTED, interrupted
 from captioner.errors import OptionsError
 from captioner.printable import counted
 
@@ -155,13 +155,11 @@ def _conclude(
 ) -> int:
     """Print how the run ended, and write the gallery if all is done; the exit status."""
     if progress.done < left:
-        progress.say(
-            f"interrupted; {progress.done} images are done and kept, {left - progress.done} are left; "
-            "the same command resumes"
-        )
+        progress.say(f"{interrupted(progress.done, left)}; the same command resumes")
         return INTERRUPTED
     if kept := getattr(output, "kept", 0):
-        progress.say(f"{kept} kept as they were: not written by this command, or edited since")
+        before = "it was" if kept == 1 else "they were"
+        progress.say(f"{kept} kept as {before}: not written by this command, or edited since")
     progress.summarize(failed, low_confidence)
     if request.gallery and progress.total:
         _write_gallery(request, request.gallery)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from captioner.cli.table import print_table
 from captioner.errors import OptionsError
+from captioner.printable import counted
 
 if TYPE_CHECKING:
     from captioner.metrics.attention.faithfulness import Probe, ProbeOptions
@@ -165,7 +166,7 @@ def print_results(results: Mapping[str, Measured]) -> None:
     if "pointing" in results:
         found = results["pointing"]
         rows = [[label, _cell(found, name, form)] for name, (label, form) in _POINTING.items()]
-        print_table([f"{found.words} words with boxes", "(95% interval)"], rows)
+        print_table([f"{counted(found.words, 'word')} with boxes", "(95% interval)"], rows)
 
 
 def _cell(found: Measured, name: str, form: str) -> str:

@@ -21,8 +21,10 @@ TIMEOUT = "timeout_s"
 _RAW = (
     "image/",
     "application/octet-stream",
-    "application/x-www-form-urlencoded",
-)  # the last is curl's default
+    "binary/octet-stream",  # S3's default
+    "application/x-www-form-urlencoded",  # curl's
+)
+_JSON = ("application/json", "text/json")
 _EXTRA_BYTES = 2**16
 """Room for the rest of a JSON or multipart body beside the image."""
 _MOST_VALUES = 64
@@ -56,7 +58,7 @@ async def read_request(request: Request, max_image_bytes: int, max_body_bytes: i
     kind = request.headers.get("content-type", _RAW[1]).partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
         image, more = await _read_multipart(request, max_image_bytes)
-    elif kind == "application/json":
+    elif kind in _JSON:
         most = min(max_image_bytes * 4 // 3 + _EXTRA_BYTES, max_body_bytes)
         body = await read_body(request, most, max_image_bytes)
         if len(body) <= _EXTRA_BYTES:
