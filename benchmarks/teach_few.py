@@ -22,9 +22,10 @@ from pathlib import Path
 from teach import found_in, run
 
 from captioner import Captioner
+from captioner.cli.commands.teach import print_effects
 from captioner.references import CaptionedImage, read_references
 from captioner.references.files import ImageFiles
-from captioner.teaching.effects import Effect, table
+from captioner.teaching.effects import Effect
 
 
 def main() -> None:
@@ -74,7 +75,8 @@ def main() -> None:
                 if name == "corrected" or before[image.name] != after[image.name]:
                     wrote = f" [{wanted[image.name][0]}]" if image.name in wanted else ""
                     print(f"    {name}: {before[image.name]} -> {after[image.name]}{wrote}")
-        print(f"{precision}:\n{table(effects)}")
+        print(f"{precision}:")
+        print_effects(effects)
 
 
 def shuffled(images: Sequence[CaptionedImage]) -> list[CaptionedImage]:

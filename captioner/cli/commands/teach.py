@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -140,13 +141,18 @@ def run(args: argparse.Namespace) -> int:
 
 def report(lesson: Lesson, taught: Taught) -> None:
     """Print what teaching changed."""
-    print_table(_HEADS, [_row(effect) for effect in taught.effects])
+    print_effects(taught.effects)
     if taught.missed:
         print(f"{len(taught.missed)} of {len(lesson.taught)} corrections were not learnt word by word:")
     for photo, said in list(taught.missed.items())[:_MOST_SHOWN]:
         print(printable(f"{photo}: {said} (corrected: {lesson.taught[photo][0]})"))
     for photo, (before, after) in list(taught.changed.items())[:_MOST_SHOWN]:
         print(printable(f"{photo}: {before} -> {after}"))
+
+
+def print_effects(effects: Sequence[Effect]) -> None:
+    """Print a row for the photos of each effect."""
+    print_table(_HEADS, [_row(effect) for effect in effects])
 
 
 def _row(effect: Effect) -> list[str]:
