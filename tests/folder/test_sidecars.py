@@ -243,7 +243,7 @@ def test_what_somebody_edited_is_kept_where_it_is_moved(few, batch, capsys) -> N
     (few / "b" / "c.txt").write_text("corrected by hand")
     (few / "b").rename(few / "moved")
     assert batch(few, "-o", few, "--format", "txt", "--prefix", "now ") == 0
-    assert "1 kept as they were" in capsys.readouterr().err
+    assert "1 kept as it was" in capsys.readouterr().err
     assert (few / "moved" / "c.txt").read_text() == "corrected by hand"
 
 
