@@ -12,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 from support import squares, tiny_cnn
+from support.torch_session import TorchSession
 
 from captioner.captioner import Captioner
 from captioner.export.bundle import export_bundle
@@ -71,7 +72,7 @@ def test_masks_are_kept_and_mirrored_with_the_photos(
     tmp_path, encoder, examples, frozen, monkeypatch
 ) -> None:
     monkeypatch.setattr(
-        pixel_network, "pixel_session", lambda module, _: _Session(module)
+        pixel_network, "pixel_session", lambda module, _: TorchSession(module)
     )  # seconds to export
     rows, mirrored = [0, 1, 2, 3, 7, 2], [0, 1, 0, 1, 0, 1]
     expected = shown(examples, rows, mirrored)
@@ -88,14 +89,6 @@ def test_masks_are_kept_and_mirrored_with_the_photos(
             grid = encoder.fuse(trained_outputs(encoder, maps, frozen, 3 - frozen), mask)
             torch.testing.assert_close(grid, encoder(pixels, mask), rtol=1e-2, atol=1e-2)  # half precision
     assert sorted(set(mask.sum(dim=1).tolist())) == [4, 8, 16]
-
-
-class _Session:
-    def __init__(self, frozen: torch.nn.Module) -> None:
-        self.frozen = frozen
-
-    def run(self, _: None, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-        return [stage.numpy() for stage in self.frozen(torch.from_numpy(inputs["pixels"]))]
 
 
 def test_letterboxed_photos_are_another_cache(tmp_path, encoder, examples) -> None:

@@ -16,6 +16,7 @@ import pytest
 import torch
 from support import squares, tiny_cnn
 from support.disks import filled
+from support.torch_session import TorchSession
 
 from captioner.errors import DataError, OutputError
 from captioner.images.opening import load_pixels, open_image, to_pixels
@@ -167,7 +168,7 @@ def test_another_question_is_another_cache(tmp_path, encoder, examples, monkeypa
 def test_other_weights_of_the_same_encoder_are_another_cache(
     tmp_path, encoder, examples, monkeypatch
 ) -> None:
-    monkeypatch.setattr(pixel_network, "pixel_session", lambda frozen, _: _Session(frozen))
+    monkeypatch.setattr(pixel_network, "pixel_session", lambda frozen, _: TorchSession(frozen))
     few = examples[:2]
     build(tmp_path, encoder, few, segments=2)
     torch.manual_seed(1)
@@ -178,16 +179,6 @@ def test_other_weights_of_the_same_encoder_are_another_cache(
         normal = other.backbone.normalize(pixels_of(few, [0], [0]))
         [expected] = other.outputs([normal], 0, 2)
     torch.testing.assert_close(maps, expected, rtol=2e-3, atol=2e-3)
-
-
-class _Session:
-    """PyTorch in the place of ONNX Runtime, which takes seconds to export to."""
-
-    def __init__(self, frozen: torch.nn.Module) -> None:
-        self.frozen = frozen
-
-    def run(self, _: None, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-        return [stage.numpy() for stage in self.frozen(torch.from_numpy(inputs["pixels"]))]
 
 
 def test_a_note_is_whole_or_not_there(tmp_path, encoder, examples) -> None:
