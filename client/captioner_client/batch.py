@@ -96,6 +96,11 @@ class Batch:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
+    @property
+    def _is_complete(self) -> bool:
+        """Whether every image is answered; how the call ends is then of no interest."""
+        return self._exhausted and not self._unanswered
+
     async def _next(self) -> Answered | None:
         """The next outcome, None after the last. Raises what ended the call."""
         while True:
@@ -103,13 +108,18 @@ class Batch:
                 async with asyncio.timeout(self._settings.timeout_s):
                     outcome = await self._outcomes.get()
             except TimeoutError:
+                if self._is_complete:
+                    return None
                 if not self._unanswered:
                     continue  # slow images of the caller, not a slow server
                 message = f"no answer from {self._servers} for {self._settings.timeout_s:g} s"
                 raise DeadlineExceededError(message) from None
-            if isinstance(outcome, BaseException):
+            if isinstance(outcome, ServerError) and self._is_complete:
+                self._outcomes.put_nowait(None)  # after images that could not be read
+            elif isinstance(outcome, BaseException):
                 raise outcome
-            return outcome
+            else:
+                return outcome
 
     async def _feed(self, call: Any) -> None:
         """Send images left unanswered by an earlier call, then the remaining ones."""
@@ -189,9 +199,8 @@ class Batch:
         try:
             while (answer := await call.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]
                 self._outcomes.put_nowait(self._answered(answer))
-            complete = self._exhausted and not self._unanswered
             early = ServerUnavailableError(f"{self._servers}: the server ended the batch too early")
-            self._outcomes.put_nowait(None if complete else early)
+            self._outcomes.put_nowait(None if self._is_complete else early)
         except grpc.aio.AioRpcError as error:
             if error.details() == _BROKEN_WRITE:
                 ended = ServerUnavailableError(f"{self._servers}: the server ended the call")

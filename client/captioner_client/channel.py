@@ -181,8 +181,12 @@ def make_target(addresses: Sequence[str]) -> str:
 
 def service_config(max_attempts: int, *, watch: bool = True) -> dict[str, object]:
     """Round robin over the servers, with `watch` over those that report themselves healthy; backoff between
-    attempts, which a server overrides with the delay of its RetryInfo (`grpc-retry-pushback-ms`)."""
-    method: dict[str, object] = {"name": [{"service": SERVICE}]}
+    attempts, which a server overrides with the delay of its RetryInfo (`grpc-retry-pushback-ms`).
+
+    Not for CaptionBatch, which `batch.Batch` sends again itself: when gRPC repeats a call with several
+    messages, it ends the process now and then, or never ends the call (grpc/grpc#40283)."""
+    names = [{"service": SERVICE, "method": name} for name in ("Caption", "StreamCaption", "GetModel")]
+    method: dict[str, object] = {"name": names}
     if max_attempts > 1:
         method["retryPolicy"] = {
             "maxAttempts": max_attempts,
