@@ -7,7 +7,7 @@ import logging
 import re
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,9 @@ authorities and of peers."""
 _SOON = timedelta(days=14)
 
 
-Report = Callable[[datetime | None], None]
-"""Gets when a certificate that was read expires; None if renewed files cannot be used."""
+Report = Callable[[Sequence[datetime] | None], None]
+"""Gets when the certificate that was read and then the authorities of callers expire; None if renewed files
+cannot be used."""
 
 
 def server_credentials(options: ServerOptions, report: Report) -> grpc.ServerCredentials | None:
@@ -96,12 +97,14 @@ def server_context(options: ServerOptions, report: Report) -> ssl.SSLContext | N
     return context
 
 
-def warn_of_expiry(expiry: datetime) -> None:
-    """Log that a certificate has expired or soon will; nothing of others."""
-    left = expiry - datetime.now(UTC)
-    if left < _SOON:
-        event = "certificate expires soon" if left > timedelta() else "certificate has expired"
-        log.warning(event, extra={"fields": {"expires": expiry.isoformat()}})
+def warn_of_expiry(own: datetime, *authorities: datetime) -> None:
+    """Log that the own certificate or one of the authorities of callers has expired or soon will; nothing of
+    others."""
+    for what, expiry in (("certificate", own), *(("authority of callers", each) for each in authorities)):
+        left = expiry - datetime.now(UTC)
+        if left < _SOON:
+            event = f"{what} expires soon" if left > timedelta() else f"{what} has expired"
+            log.warning(event, extra={"fields": {"expires": expiry.isoformat()}})
 
 
 def is_local(host: str) -> bool:
@@ -199,9 +202,11 @@ class _Files:
         return context, self.configuration()
 
     def tell(self) -> None:
-        """Report the certificate that is used."""
-        if expiry := _expiry(self._used[0] or b""):
-            self._report(expiry)
+        """Report the certificate and the authorities that are used."""
+        certificate, _, roots = self._used
+        if own := _expiry(certificate or b""):
+            expiries = (_expiry(found[0]) for found in _CERTIFICATE.finditer(roots or b""))
+            self._report([own, *filter(None, expiries)])
 
     def _read(self) -> tuple[bytes | None, bytes | None, bytes | None]:
         """The certificate, its key and the roots of callers; None for what is not there."""

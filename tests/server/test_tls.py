@@ -35,6 +35,8 @@ ec, ed25519, rsa = (
     for name in ("ec", "ed25519", "rsa")
 )
 
+DAY = datetime.timedelta(days=1)
+
 
 def test_with_mutual_tls_only_callers_with_a_certificate_come_in(authority: Authority) -> None:
     certificate, key = authority.issue("server")
@@ -364,6 +366,32 @@ def test_when_a_certificate_expires_is_told(
     assert warnings() == warned * 2, "once for each reading"
 
 
+def test_when_authorities_of_callers_expire_is_told(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate, key = authority.issue("server")
+    roots = tmp_path / "callers.pem"
+
+    def read(*valid: datetime.timedelta) -> None:
+        pem = [
+            self_signed(tmp_path, ec.generate_private_key(ec.SECP256R1()), each)[0].read_bytes()
+            for each in valid
+        ]
+        roots.write_bytes(b"\n".join([b"the authorities of callers", authority.roots.read_bytes(), *pem]))
+
+    def warnings() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+    read(-DAY, 13 * DAY, 15 * DAY)
+    with serve(None, http_port=0, tls_certificate=certificate, tls_key=key, tls_client_ca=roots) as server:
+        told = ["authority of callers has expired", "authority of callers expires soon"]
+        assert warnings() == told
+        read(-DAY)
+        for url in (server.address, server.server.http_url):
+            assert shown_certificate(url.removeprefix("https://")) == certificate.read_text()
+        assert warnings() == [*told, told[0]]
+
+
 def test_a_certificate_until_a_13th_month_is_an_error_of_one_line(authority: Authority) -> None:
     expiry = datetime.datetime(2049, 12, 11, 10, 9, 8, tzinfo=datetime.UTC)
     certificate, key = authority.issue("server", expiry=expiry)
@@ -382,14 +410,14 @@ def test_without_a_certificate_none_expires() -> None:
         assert math.isnan(server.metric("certificate_expiry_timestamp_seconds"))
 
 
-def self_signed(folder: Path, key: Any) -> tuple[Path, Path]:
+def self_signed(folder: Path, key: Any, valid: datetime.timedelta = DAY) -> tuple[Path, Path]:
     """A certificate of a key for localhost, and the file of the key."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.UTC)
     made = (
         x509.CertificateBuilder(name, name, key.public_key(), 1)
-        .not_valid_before(now - datetime.timedelta(1))
-        .not_valid_after(now + datetime.timedelta(1))
+        .not_valid_before(now - 2 * DAY)
+        .not_valid_after(now + valid)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), False)
         .sign(key, None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256())
     )
