@@ -26,6 +26,7 @@ from captioner_client.errors import (
     reading_answer,
 )
 from captioner_client.options import ClientOptions
+from captioner_client.threads import in_thread
 from captioner_client.waiting import Waiting, backoff_s
 
 Answered = tuple[int, Outcome]
@@ -126,7 +127,7 @@ class Batch:
         try:
             for index, image in list(self._unanswered.items()):
                 try:
-                    payload = await asyncio.to_thread(encode_image, image, self._settings)
+                    payload = await in_thread(encode_image, image, self._settings)
                 except ImageError as error:  # deleted or changed since it was first sent
                     del self._unanswered[index]
                     self._outcomes.put_nowait((index, error))
@@ -161,7 +162,7 @@ class Batch:
         """
         if self._exhausted:
             return None
-        self._taking = self._taking or asyncio.create_task(asyncio.to_thread(self._prepare_next))
+        self._taking = self._taking or asyncio.create_task(in_thread(self._prepare_next))
         taken = await asyncio.shield(self._taking)
         if taken:
             await self._window.acquire()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import json
 import logging
@@ -19,6 +18,7 @@ import grpc
 from captioner.errors import OptionsError, clip, reason_of
 from captioner_client.errors import ServerError
 from captioner_client.options import ClientOptions
+from captioner_client.threads import in_thread
 from captioner_client.waiting import BACKOFF_FACTOR, FIRST_BACKOFF_S, MAX_BACKOFF_S
 
 log = logging.getLogger("captioner_client")
@@ -81,7 +81,7 @@ async def open_channel(addresses: Sequence[str], options: ClientOptions) -> grpc
     """
     global _opened_in
     check_process()
-    target, arguments, files = await asyncio.to_thread(_prepare, addresses, options)
+    target, arguments, files = await in_thread(_prepare, addresses, options)
     _opened_in = os.getpid()
     if files is None:
         channel = grpc.aio.insecure_channel(target, arguments)
