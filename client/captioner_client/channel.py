@@ -10,11 +10,13 @@ import re
 import socket
 import weakref
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from captioner.certificates import expiry_of
 from captioner.errors import OptionsError, clip, reason_of
 from captioner_client.errors import ServerError
 from captioner_client.options import ClientOptions
@@ -160,6 +162,9 @@ def _read(options: ClientOptions, name: str) -> bytes | None:
     if not re.search(rb"-----BEGIN [A-Z ]*" + what.upper().encode(), content):
         # gRPC would say so in its log only, and try to connect until the deadline.
         raise OptionsError(f"{path} has no {what} in PEM", name)
+    expiry = expiry_of(content) if name == "certificate" else None
+    if expiry and expiry < datetime.now(UTC):  # servers that ask for it close the connection without a reason
+        log.warning("the client's certificate %s has expired, on %s", path, expiry.date())
     return content
 
 

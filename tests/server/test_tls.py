@@ -20,7 +20,7 @@ from support.patience import PATIENCE_S
 from support.serving import RunningServer, make_image, serve
 
 from captioner.errors import OptionsError
-from captioner_client import CaptionClient, ClientOptions
+from captioner_client import CaptionClient, ClientOptions, ServerUnavailableError
 from captioner_server import probe
 from captioner_server.errors import ServerStartError
 from captioner_server.options import ServerOptions
@@ -496,3 +496,22 @@ def test_a_client_says_which_host_the_certificates_of_several_servers_must_name(
         ) as client:
             assert client.caption(make_image(1)).text
     assert "must be valid for 127.0.0.1, the first host" in caplog.text
+
+
+def test_a_client_says_that_its_certificate_has_expired(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server just closes the connection."""
+    certificate, key = authority.issue("server")
+    ours, our_key = authority.issue("client", expiry=datetime.datetime.now(datetime.UTC) - DAY)
+    options = ClientOptions(
+        root_certificates=authority.roots, certificate=ours, key=our_key, wait_s=0, max_attempts=1
+    )
+    with serve(None, tls_certificate=certificate, tls_key=key, tls_client_ca=authority.roots) as server:
+        address = server.address.replace("127.0.0.1", "localhost")
+        with CaptionClient(address, options) as client, pytest.raises(ServerUnavailableError):
+            client.get_model()
+    assert f"the client's certificate {ours} has expired" in caplog.text
+    ours.write_text("-----BEGIN CERTIFICATE-----\nMII\N{EM DASH}\n-----END CERTIFICATE-----\n")
+    with CaptionClient("127.0.0.1:1", options) as client, pytest.raises(ServerUnavailableError):
+        client.get_model()
