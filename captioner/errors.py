@@ -192,7 +192,7 @@ def needing_threads() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if "interpreter shutdown" not in str(error):
+        if not any(said in str(error) for said in ("interpreter shutdown", "atexit after shutdown")):
             raise
         raise CaptionerError(
             "this thread has outlived the main thread: join() it at the end of the program"

@@ -247,14 +247,27 @@ def test_what_the_readme_shows_passes_a_strict_type_checker(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "call",
-    ["Captioner.load(BUNDLE).caption([PHOTO])", "CaptionClient('127.0.0.1:1').caption(PHOTO)"],
+    ("imports", "call"),
+    [
+        ("from captioner import Captioner", "Captioner.load(BUNDLE).caption([PHOTO])"),
+        ("from captioner_client import CaptionClient", "CaptionClient('127.0.0.1:1').caption(PHOTO)"),
+        *(
+            (f"from captioner_client import AsyncCaptionClient; {more}", f"asyncio.run({call})")
+            for more in ("import asyncio", "import asyncio, concurrent.futures.thread")
+            for call in (
+                "AsyncCaptionClient('127.0.0.1:1').caption(PHOTO)",
+                "AsyncCaptionClient('127.0.0.1:1').caption([PHOTO])",
+            )
+        ),
+    ],
 )
-def test_a_thread_that_outlives_the_main_thread_is_told_to_be_joined(tiny_bundle: Path, call: str) -> None:
+def test_a_thread_that_outlives_the_main_thread_is_told_to_be_joined(
+    tiny_bundle: Path, imports: str, call: str
+) -> None:
     code = f"""if 1:
         import threading
-        from captioner import Captioner, CaptionerError
-        from captioner_client import CaptionClient
+        from captioner.errors import CaptionerError
+        {imports}
         BUNDLE, PHOTO = {str(tiny_bundle)!r}, {str(PHOTOS[0])!r}
 
         def work():

@@ -25,6 +25,7 @@ from captioner_client.encoding import is_ready, prepare
 from captioner_client.errors import DeadlineExceededError, ServerError, from_rpc_error, reading_answer
 from captioner_client.options import ClientOptions
 from captioner_client.propagation import trace_metadata
+from captioner_client.threads import in_thread
 from captioner_client.waiting import Waiting
 
 
@@ -221,7 +222,7 @@ class AsyncCaptionClient:
         try:
             if is_ready(image, self._settings):
                 return prepare(image, self._settings)  # sooner than a thread starts
-            return await asyncio.to_thread(prepare, image, self._settings)
+            return await in_thread(prepare, image, self._settings)
         except ImageError as error:
             raise name_image(error, image, says_so=True) from error.__cause__
 

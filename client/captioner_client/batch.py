@@ -26,6 +26,7 @@ from captioner_client.errors import (
     reading_answer,
 )
 from captioner_client.options import ClientOptions
+from captioner_client.threads import in_thread
 from captioner_client.waiting import Waiting, backoff_s
 
 Answered = tuple[int, Outcome]
@@ -96,6 +97,11 @@ class Batch:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
+    @property
+    def _is_complete(self) -> bool:
+        """Whether every image is answered; how the call ends is then of no interest."""
+        return self._exhausted and not self._unanswered
+
     async def _next(self) -> Answered | None:
         """The next outcome, None after the last. Raises what ended the call."""
         while True:
@@ -103,20 +109,25 @@ class Batch:
                 async with asyncio.timeout(self._settings.timeout_s):
                     outcome = await self._outcomes.get()
             except TimeoutError:
+                if self._is_complete:
+                    return None
                 if not self._unanswered:
                     continue  # slow images of the caller, not a slow server
                 message = f"no answer from {self._servers} for {self._settings.timeout_s:g} s"
                 raise DeadlineExceededError(message) from None
-            if isinstance(outcome, BaseException):
+            if isinstance(outcome, ServerError) and self._is_complete:
+                self._outcomes.put_nowait(None)  # after images that could not be read
+            elif isinstance(outcome, BaseException):
                 raise outcome
-            return outcome
+            else:
+                return outcome
 
     async def _feed(self, call: Any) -> None:
         """Send images left unanswered by an earlier call, then the remaining ones."""
         try:
             for index, image in list(self._unanswered.items()):
                 try:
-                    payload = await asyncio.to_thread(encode_image, image, self._settings)
+                    payload = await in_thread(encode_image, image, self._settings)
                 except ImageError as error:  # deleted or changed since it was first sent
                     del self._unanswered[index]
                     self._outcomes.put_nowait((index, error))
@@ -151,7 +162,7 @@ class Batch:
         """
         if self._exhausted:
             return None
-        self._taking = self._taking or asyncio.create_task(asyncio.to_thread(self._prepare_next))
+        self._taking = self._taking or asyncio.create_task(in_thread(self._prepare_next))
         taken = await asyncio.shield(self._taking)
         if taken:
             await self._window.acquire()
@@ -189,9 +200,8 @@ class Batch:
         try:
             while (answer := await call.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]
                 self._outcomes.put_nowait(self._answered(answer))
-            complete = self._exhausted and not self._unanswered
             early = ServerUnavailableError(f"{self._servers}: the server ended the batch too early")
-            self._outcomes.put_nowait(None if complete else early)
+            self._outcomes.put_nowait(None if self._is_complete else early)
         except grpc.aio.AioRpcError as error:
             if error.details() == _BROKEN_WRITE:
                 ended = ServerUnavailableError(f"{self._servers}: the server ended the call")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import json
 import logging
@@ -11,14 +10,17 @@ import re
 import socket
 import weakref
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from captioner.certificates import expiry_of
 from captioner.errors import OptionsError, clip, reason_of
 from captioner_client.errors import ServerError
 from captioner_client.options import ClientOptions
+from captioner_client.threads import in_thread
 from captioner_client.waiting import BACKOFF_FACTOR, FIRST_BACKOFF_S, MAX_BACKOFF_S
 
 log = logging.getLogger("captioner_client")
@@ -81,7 +83,7 @@ async def open_channel(addresses: Sequence[str], options: ClientOptions) -> grpc
     """
     global _opened_in
     check_process()
-    target, arguments, files = await asyncio.to_thread(_prepare, addresses, options)
+    target, arguments, files = await in_thread(_prepare, addresses, options)
     _opened_in = os.getpid()
     if files is None:
         channel = grpc.aio.insecure_channel(target, arguments)
@@ -160,6 +162,9 @@ def _read(options: ClientOptions, name: str) -> bytes | None:
     if not re.search(rb"-----BEGIN [A-Z ]*" + what.upper().encode(), content):
         # gRPC would say so in its log only, and try to connect until the deadline.
         raise OptionsError(f"{path} has no {what} in PEM", name)
+    expiry = expiry_of(content) if name == "certificate" else None
+    if expiry and expiry < datetime.now(UTC):  # servers that ask for it close the connection without a reason
+        log.warning("the client's certificate %s has expired, on %s", path, expiry.date())
     return content
 
 
@@ -181,8 +186,12 @@ def make_target(addresses: Sequence[str]) -> str:
 
 def service_config(max_attempts: int, *, watch: bool = True) -> dict[str, object]:
     """Round robin over the servers, with `watch` over those that report themselves healthy; backoff between
-    attempts, which a server overrides with the delay of its RetryInfo (`grpc-retry-pushback-ms`)."""
-    method: dict[str, object] = {"name": [{"service": SERVICE}]}
+    attempts, which a server overrides with the delay of its RetryInfo (`grpc-retry-pushback-ms`).
+
+    Not for CaptionBatch, which `batch.Batch` sends again itself: when gRPC repeats a call with several
+    messages, it ends the process now and then, or never ends the call (grpc/grpc#40283)."""
+    names = [{"service": SERVICE, "method": name} for name in ("Caption", "StreamCaption", "GetModel")]
+    method: dict[str, object] = {"name": names}
     if max_attempts > 1:
         method["retryPolicy"] = {
             "maxAttempts": max_attempts,

@@ -6,6 +6,7 @@ servers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -84,7 +85,11 @@ _HINTS = {
     "Socket closed": "does it use TLS?",
 }
 """What is likely wrong where gRPC says this of a connection that could not be opened."""
-_TOO_LARGE = "http2 header with status: 413"
+_HTTP_STATUS = "http2 header with status: "
+"""What gRPC says of an answer that is not gRPC's."""
+_TOO_LARGE = f"{_HTTP_STATUS}413"
+_LASTING = re.compile(rf"{_HTTP_STATUS}(?!408|413)[34]")
+"""Redirections and refusals, such as 404: what a proxy would answer every time."""
 _PROXY = "a proxy before the server"
 
 
@@ -103,20 +108,28 @@ def is_reset(error: grpc.aio.AioRpcError) -> bool:
     ends a stream itself always sends a request id."""
     if error.code() not in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED):
         return False
+    if _LASTING.search(error.details() or ""):
+        return False
     trailers: dict[str, Any] = dict(iter(error.trailing_metadata() or ()))  # type: ignore[arg-type]
     return "x-request-id" not in trailers
 
 
 def broken_off(error: grpc.aio.AioRpcError, servers: str) -> ServerUnavailableError:
     """The error for a call to `servers`, addresses, that was reset."""
+    return ServerUnavailableError(f"{servers}: the call was broken off: {_message_of(error)}")
+
+
+def _message_of(error: grpc.aio.AioRpcError) -> str:
+    """What gRPC says, and who answered where that was no server of ours."""
     message = error.details() or error.code().name
-    hint = f" ({_PROXY} limits how large requests are)" if _TOO_LARGE in message else ""
-    return ServerUnavailableError(f"{servers}: the call was broken off: {message}{hint}")
+    if _TOO_LARGE in message:
+        return f"{message} ({_PROXY} limits how large requests are)"
+    return f"{message} (from {_PROXY})" if _HTTP_STATUS in message else message
 
 
 def from_rpc_error(error: grpc.aio.AioRpcError, servers: str, timeout_s: float) -> CaptionerError:
     """The typed error for a failed call to `servers`, addresses, which were given `timeout_s`."""
-    message = error.details() or error.code().name
+    message = _message_of(error)
     trailers: dict[str, Any] = dict(iter(error.trailing_metadata() or ()))  # type: ignore[arg-type]
     details = _read_details(trailers.get("grpc-status-details-bin", b""))
     if known := _library_error(details.get("reason", ""), message, details.get("field", "")):

@@ -1,12 +1,12 @@
 """How calls are tried again.
 
-1. While servers are unavailable or busy, gRPC repeats a call, up to `max_attempts` attempts in all
-   (`channel.service_config`). The pauses double, unless the server names one.
+1. While servers are unavailable or busy, gRPC repeats a call with one image, up to `max_attempts` attempts in
+   all (`channel.service_config`). The pauses double, unless the server names one.
 2. When these attempts have failed because no server can be reached, is starting or is shutting down,
    `Waiting` begins them again after half a second, or when the server says, for `wait_s`.
-3. gRPC does not repeat a call that has been answered in part. A batch then sends what is unanswered over a
-   new call, with the same attempts and pauses (`batch.Batch.run`), and waits as in 2. A stream of words
-   fails: words that were handed out cannot be taken back.
+3. A batch sends what is unanswered over a new call, with the same attempts and pauses (`batch.Batch.run`),
+   and waits as in 2. A stream of words that has begun fails: words that were handed out cannot be taken
+   back.
 
 All of it ends with the time for the call, or, in a batch, for the next answer (`timeout_s`).
 """

@@ -69,7 +69,7 @@ class CaptionServer:
         self.metrics.serving.set_function(lambda: float(self.state.serving and not self.state.stalled))
         self.models = Models(options, self.metrics, self._report)
         self.door = Door(self.state, options, self.models.refusal)
-        self._expiry: datetime | None = None
+        self._expiries: Sequence[datetime] = ()
         if (tokens := self.door.tokens) is not None:
             self.metrics.unusable_files.labels("tokens").set_function(lambda: float(tokens.unusable))
         self.metrics.image_bytes.set_function(lambda: self.door.budget.used_bytes)
@@ -154,13 +154,13 @@ class CaptionServer:
         self.state.stalled = condition is Condition.STALLED
         self._health.set(SERVING if condition is Condition.WORKS else NOT_SERVING)
 
-    def _tell_certificate(self, expiry: datetime | None) -> None:
-        """Tell when a certificate that was read expires, or that renewed files cannot be used."""
-        self.metrics.unusable_files.labels("certificate").set(expiry is None)
-        if expiry is not None and expiry != self._expiry:  # it is read for gRPC and for HTTP
-            self._expiry = expiry
-            self.metrics.certificate_expiry.set(expiry.timestamp())
-            warn_of_expiry(expiry)
+    def _tell_certificate(self, expiries: Sequence[datetime] | None) -> None:
+        """Tell when certificates that were read expire, as `Report`, or that renewed files cannot be used."""
+        self.metrics.unusable_files.labels("certificate").set(expiries is None)
+        if expiries is not None and expiries != self._expiries:  # they are read for gRPC and for HTTP
+            self._expiries = expiries
+            self.metrics.certificate_expiry.set(expiries[0].timestamp())
+            warn_of_expiry(*expiries)
 
     async def drain(self) -> bool:
         """Report NOT_SERVING, so that load balancers send calls elsewhere, and accept calls for

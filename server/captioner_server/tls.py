@@ -7,13 +7,14 @@ import logging
 import re
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from captioner.certificates import CERTIFICATE, expiry_of, first_certificate
 from captioner.errors import reason_of
 from captioner_server.errors import ServerStartError
 from captioner_server.options import ServerOptions
@@ -22,7 +23,6 @@ from captioner_server.watched_file import read_file, read_whole
 log = logging.getLogger(__name__)
 
 
-_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----\s.*?-----END CERTIFICATE-----", re.DOTALL)
 _KEY = re.compile(rb"-----BEGIN ([A-Z ]*)PRIVATE KEY-----\s.*?-----END \1PRIVATE KEY-----", re.DOTALL)
 _KEY_TYPES = tuple(
     map(
@@ -38,15 +38,12 @@ _KEY_TYPES = tuple(
 and then every handshake fails."""
 
 
-_TIME = rb"(?:\x17\x0d|\x18\x0f(\d\d))(\d{12}Z)"
-_VALIDITY = re.compile(rb"\x30." + 2 * _TIME, re.DOTALL)
-"""The first and the last moment of a certificate; years have two or four digits. `ssl` tells them only of
-authorities and of peers."""
 _SOON = timedelta(days=14)
 
 
-Report = Callable[[datetime | None], None]
-"""Gets when a certificate that was read expires; None if renewed files cannot be used."""
+Report = Callable[[Sequence[datetime] | None], None]
+"""Gets when the certificate that was read and then the authorities of callers expire; None if renewed files
+cannot be used."""
 
 
 def server_credentials(options: ServerOptions, report: Report) -> grpc.ServerCredentials | None:
@@ -96,12 +93,14 @@ def server_context(options: ServerOptions, report: Report) -> ssl.SSLContext | N
     return context
 
 
-def warn_of_expiry(expiry: datetime) -> None:
-    """Log that a certificate has expired or soon will; nothing of others."""
-    left = expiry - datetime.now(UTC)
-    if left < _SOON:
-        event = "certificate expires soon" if left > timedelta() else "certificate has expired"
-        log.warning(event, extra={"fields": {"expires": expiry.isoformat()}})
+def warn_of_expiry(own: datetime, *authorities: datetime) -> None:
+    """Log that the own certificate or one of the authorities of callers has expired or soon will; nothing of
+    others."""
+    for what, expiry in (("certificate", own), *(("authority of callers", each) for each in authorities)):
+        left = expiry - datetime.now(UTC)
+        if left < _SOON:
+            event = f"{what} expires soon" if left > timedelta() else f"{what} has expired"
+            log.warning(event, extra={"fields": {"expires": expiry.isoformat()}})
 
 
 def is_local(host: str) -> bool:
@@ -155,7 +154,7 @@ class _Files:
                 context.load_verify_locations(self._client_ca)
             except (OSError, ssl.SSLError) as error:
                 reason = getattr(error, "reason", None) or reason_of(error)
-                if not _CERTIFICATE.search(read_file(self._client_ca) or b""):
+                if not CERTIFICATE.search(read_file(self._client_ca) or b""):
                     reason = "it has no certificate in PEM"
                 raise ServerStartError(f"cannot use {self._client_ca}: {reason}") from None
         return context
@@ -163,7 +162,7 @@ class _Files:
     def _what_is_wrong(self) -> str:
         """What OpenSSL does not say of a certificate and a key that it cannot read; "" where it does."""
         certificate, key, _ = self._read()
-        if not _CERTIFICATE.search(certificate or b""):
+        if not CERTIFICATE.search(certificate or b""):
             return f"{self._certificate.name} has no certificate in PEM"
         found = _KEY.search(key or b"")
         if not found:
@@ -199,9 +198,11 @@ class _Files:
         return context, self.configuration()
 
     def tell(self) -> None:
-        """Report the certificate that is used."""
-        if expiry := _expiry(self._used[0] or b""):
-            self._report(expiry)
+        """Report the certificate and the authorities that are used."""
+        certificate, _, roots = self._used
+        if own := expiry_of(certificate or b""):
+            expiries = (expiry_of(found[0]) for found in CERTIFICATE.finditer(roots or b""))
+            self._report([own, *filter(None, expiries)])
 
     def _read(self) -> tuple[bytes | None, bytes | None, bytes | None]:
         """The certificate, its key and the roots of callers; None for what is not there."""
@@ -210,23 +211,5 @@ class _Files:
 
 def _is_usable(pem: bytes) -> bool:
     """Whether gRPC can use the key of the first certificate."""
-    der = _first(pem)
+    der = first_certificate(pem)
     return any(kind in der for kind in _KEY_TYPES)
-
-
-def _first(pem: bytes) -> bytes:
-    """The first certificate, that of the server itself, as DER; empty if there is none."""
-    found = _CERTIFICATE.search(pem)
-    return ssl.PEM_cert_to_DER_cert(found[0].decode("ascii", "replace")) if found else b""
-
-
-def _expiry(pem: bytes) -> datetime | None:
-    """When the first certificate expires; None if it does not say."""
-    if (found := _VALIDITY.search(_first(pem))) is None:
-        return None
-    century, rest = found.groups()[2:]
-    text = ((century or b"") + rest).decode()
-    try:
-        return datetime.strptime(text, "%Y%m%d%H%M%SZ" if century else "%y%m%d%H%M%SZ").replace(tzinfo=UTC)
-    except ValueError:  # a 13th month
-        return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +28,13 @@ from captioner.protobuf import MAX_RECEIVED_SIDE
 from captioner.results import Caption
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1 import captioner_pb2_grpc
-from captioner_client import AsyncCaptionClient, ClientOptions, ServerBusyError, ServerError
+from captioner_client import (
+    AsyncCaptionClient,
+    ClientOptions,
+    ServerBusyError,
+    ServerError,
+    ServerUnavailableError,
+)
 
 DAYS_S = 10 * 86_400
 
@@ -149,6 +156,45 @@ def test_a_busy_server_is_asked_again_after_slow_images(monkeypatch: pytest.Monk
     with serving(OnceBusy()) as address:
         [found] = ask(address, lambda client: client.caption(slowly()), timeout_s=PATIENCE_S)
     assert found.text == "hello"
+
+
+def test_a_batch_is_tried_as_often_as_the_options_say() -> None:
+    """By the client alone: what gRPC repeats of a call with several messages may end the process."""
+
+    class Away(Answers):
+        calls = 0
+
+        def CaptionBatch(self, requests: Anything, context: Anything) -> Iterator[Anything]:
+            self.calls += 1
+            context.abort(grpc.StatusCode.UNAVAILABLE, "away")
+            yield
+
+    servicer = Away()
+    with serving(servicer) as address, pytest.raises(ServerUnavailableError):
+        ask(address, lambda client: client.caption([make_image(1)]), max_attempts=3, wait_s=0)
+    assert servicer.calls == 3
+
+
+@pytest.mark.parametrize("ends", ["never", "with an error"])
+def test_when_all_images_are_answered_the_end_of_the_call_is_of_no_interest(ends: str) -> None:
+    left = threading.Event()
+
+    class Answered(Answers):
+        calls = 0
+
+        def CaptionBatch(self, requests: Anything, context: Anything) -> Iterator[Anything]:
+            self.calls += 1
+            yield from super().CaptionBatch(requests, context)
+            if ends == "never":
+                left.wait(PATIENCE_S)
+            context.abort(grpc.StatusCode.UNAVAILABLE, "away")
+
+    servicer = Answered()
+    with serving(servicer) as address:
+        found = ask(address, lambda client: client.caption([make_image(1)] * 3), timeout_s=1, wait_s=0)
+        left.set()
+    assert [caption.text for caption in found] == ["hello"] * 3
+    assert servicer.calls == 1
 
 
 @pytest.mark.parametrize(

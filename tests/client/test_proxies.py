@@ -13,7 +13,13 @@ from support.models import FakeModel
 from support.serving import make_image, serve
 
 from captioner.errors import ImageTooLargeError
-from captioner_client import CaptionClient, ClientOptions, ServerUnavailableError
+from captioner_client import (
+    AuthenticationError,
+    CaptionClient,
+    ClientOptions,
+    ServerError,
+    ServerUnavailableError,
+)
 from captioner_client.errors import broken_off
 
 
@@ -38,16 +44,17 @@ def test_what_listens_but_speaks_something_else_is_asked_about() -> None:
             client.get_model()
 
 
-def refuse(listening: socket.socket) -> None:
-    """Answer every call on a connection with the HTTP status 413, as a proxy does whose limit it exceeds."""
+def refuse(listening: socket.socket, status: int = 413) -> None:
+    """Answer every call on a connection with an HTTP status, as a proxy does: 413 for one that exceeds its
+    limit."""
     connection, _ = listening.accept()
     with suppress(OSError), connection, connection.makefile("rb") as stream:
         stream.read(24)  # the preface of HTTP/2
         connection.sendall(b"\0\0\0\4\0\0\0\0\0")  # settings
         while len(head := stream.read(9)) == 9:
             stream.read(int.from_bytes(head[:3]))
-            if head[3] == 1:  # headers: they, and the stream, end with `:status: 413`
-                connection.sendall(b"\0\0\5\1\5" + head[5:] + b"\x08\x03413")
+            if head[3] == 1:  # headers: they, and the stream, end with `:status`
+                connection.sendall(b"\0\0\5\1\5" + head[5:] + b"\x08\x03%d" % status)
 
 
 def test_a_proxy_that_takes_no_large_requests_is_told_from_a_server_that_is_gone() -> None:
@@ -59,6 +66,35 @@ def test_a_proxy_that_takes_no_large_requests_is_told_from_a_server_that_is_gone
                 client.caption(make_image(1))
             with pytest.raises(ImageTooLargeError, match="a proxy"):
                 list(client.stream(make_image(1)))
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (301, ServerError),
+        (400, ServerError),
+        (401, AuthenticationError),
+        (404, ServerError),
+        (408, ServerUnavailableError),
+        (429, ServerUnavailableError),
+        (500, ServerUnavailableError),
+        (502, ServerUnavailableError),
+    ],
+)
+def test_what_a_proxy_answers_itself_is_said_to_be_that(
+    status: int, kind: type[ServerError], caplog: pytest.LogCaptureFixture
+) -> None:
+    """And where it would always answer that, it is not asked again."""
+    options = ClientOptions(max_attempts=2, wait_s=1)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=refuse, args=(listening, status), daemon=True).start()
+        with (
+            CaptionClient(f"127.0.0.1:{listening.getsockname()[1]}", options) as client,
+            pytest.raises(ServerError, match=rf"{status} \(.*a proxy before the server") as caught,
+        ):
+            client.caption(make_image(1))
+    assert type(caught.value) is kind
+    assert ("waiting for it" in caplog.text) == (kind is ServerUnavailableError)
 
 
 def test_a_batch_that_a_proxy_breaks_off_says_why() -> None:

@@ -20,7 +20,7 @@ from support.patience import PATIENCE_S
 from support.serving import RunningServer, make_image, serve
 
 from captioner.errors import OptionsError
-from captioner_client import CaptionClient, ClientOptions
+from captioner_client import CaptionClient, ClientOptions, ServerUnavailableError
 from captioner_server import probe
 from captioner_server.errors import ServerStartError
 from captioner_server.options import ServerOptions
@@ -34,6 +34,8 @@ ec, ed25519, rsa = (
     pytest.importorskip(f"cryptography.hazmat.primitives.asymmetric.{name}")
     for name in ("ec", "ed25519", "rsa")
 )
+
+DAY = datetime.timedelta(days=1)
 
 
 def test_with_mutual_tls_only_callers_with_a_certificate_come_in(authority: Authority) -> None:
@@ -364,6 +366,32 @@ def test_when_a_certificate_expires_is_told(
     assert warnings() == warned * 2, "once for each reading"
 
 
+def test_when_authorities_of_callers_expire_is_told(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate, key = authority.issue("server")
+    roots = tmp_path / "callers.pem"
+
+    def read(*valid: datetime.timedelta) -> None:
+        pem = [
+            self_signed(tmp_path, ec.generate_private_key(ec.SECP256R1()), each)[0].read_bytes()
+            for each in valid
+        ]
+        roots.write_bytes(b"\n".join([b"the authorities of callers", authority.roots.read_bytes(), *pem]))
+
+    def warnings() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+    read(-DAY, 13 * DAY, 15 * DAY)
+    with serve(None, http_port=0, tls_certificate=certificate, tls_key=key, tls_client_ca=roots) as server:
+        told = ["authority of callers has expired", "authority of callers expires soon"]
+        assert warnings() == told
+        read(-DAY)
+        for url in (server.address, server.server.http_url):
+            assert shown_certificate(url.removeprefix("https://")) == certificate.read_text()
+        assert warnings() == [*told, told[0]]
+
+
 def test_a_certificate_until_a_13th_month_is_an_error_of_one_line(authority: Authority) -> None:
     expiry = datetime.datetime(2049, 12, 11, 10, 9, 8, tzinfo=datetime.UTC)
     certificate, key = authority.issue("server", expiry=expiry)
@@ -382,14 +410,14 @@ def test_without_a_certificate_none_expires() -> None:
         assert math.isnan(server.metric("certificate_expiry_timestamp_seconds"))
 
 
-def self_signed(folder: Path, key: Any) -> tuple[Path, Path]:
+def self_signed(folder: Path, key: Any, valid: datetime.timedelta = DAY) -> tuple[Path, Path]:
     """A certificate of a key for localhost, and the file of the key."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.UTC)
     made = (
         x509.CertificateBuilder(name, name, key.public_key(), 1)
-        .not_valid_before(now - datetime.timedelta(1))
-        .not_valid_after(now + datetime.timedelta(1))
+        .not_valid_before(now - 2 * DAY)
+        .not_valid_after(now + valid)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), False)
         .sign(key, None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256())
     )
@@ -468,3 +496,22 @@ def test_a_client_says_which_host_the_certificates_of_several_servers_must_name(
         ) as client:
             assert client.caption(make_image(1)).text
     assert "must be valid for 127.0.0.1, the first host" in caplog.text
+
+
+def test_a_client_says_that_its_certificate_has_expired(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server just closes the connection."""
+    certificate, key = authority.issue("server")
+    ours, our_key = authority.issue("client", expiry=datetime.datetime.now(datetime.UTC) - DAY)
+    options = ClientOptions(
+        root_certificates=authority.roots, certificate=ours, key=our_key, wait_s=0, max_attempts=1
+    )
+    with serve(None, tls_certificate=certificate, tls_key=key, tls_client_ca=authority.roots) as server:
+        address = server.address.replace("127.0.0.1", "localhost")
+        with CaptionClient(address, options) as client, pytest.raises(ServerUnavailableError):
+            client.get_model()
+    assert f"the client's certificate {ours} has expired" in caplog.text
+    ours.write_text("-----BEGIN CERTIFICATE-----\nMII\N{EM DASH}\n-----END CERTIFICATE-----\n")
+    with CaptionClient("127.0.0.1:1", options) as client, pytest.raises(ServerUnavailableError):
+        client.get_model()

@@ -121,6 +121,8 @@ def test_the_host_before_an_address_counts():
         ("GET /metrics", "--metrics-port"),
         ("POST /api/pull", "--model NAME=BUNDLE"),
         ("GET /v2/models/default/ready", "over gRPC"),
+        ("POST /captioner.v1.CaptionService/Caption", "gRPC has a port of its own (--port)"),
+        ("POST /grpc.health.v1.Health/Check", "gRPC has a port of its own (--port)"),
         ("GET /v1/caption", "it is POST /v1/caption"),
         ("GET /api/chat", "it is POST /api/chat"),
         ("GET /healthzz", "GET /healthz?"),
@@ -134,6 +136,12 @@ def test_other_addresses_say_what_is_meant(http: httpx.Client, call, meant):
     error = answer.json()["error"]
     message = error if path.startswith("/api/") else error["message"]
     assert message.startswith(call.rstrip("/")[:20]) and meant in message
+
+
+def test_grpc_without_a_proxy_is_told_of_its_port(http):
+    """What it sends first reads as a request of HTTP/1.1."""
+    answer = http.request("PRI", "/", extensions={"target": b"*"})
+    assert answer.json()["error"]["message"] == "PRI * is not here; gRPC has a port of its own (--port)"
 
 
 def test_addresses_that_are_not_there_have_errors_of_openai_too(http):

@@ -29,11 +29,15 @@ _ELSEWHERE = {
     "embeddings": "captioner has no embeddings",
     "embed": "captioner has no embeddings",
 }
+_GRPC = ("captioner.v1.", "grpc.", "inference.", "*")
+"""How the first part of the address of a gRPC call begins, and all of that of the first line of HTTP/2."""
 
 
 def hint(path: str, known: Iterable[str]) -> str:
     """What is probably meant, as a clause. `known` are the calls, as "VERB /path"."""
     words = [word for word in path.lower().split("/") if word]
+    if words and words[0].startswith(_GRPC):
+        return "gRPC has a port of its own (--port)"
     for word in reversed(words):
         if word in _ELSEWHERE:
             return _ELSEWHERE[word]
