@@ -6,7 +6,6 @@ import argparse
 import logging
 import shutil
 import signal
-import sys
 import threading
 import webbrowser
 from dataclasses import dataclass
@@ -20,9 +19,9 @@ from captioner.cli.arguments.corrections import DEFAULT, corrections_of
 from captioner.cli.arguments.inputs import add_root_argument
 from captioner.cli.arguments.model import LocalModel, add_device_argument, add_model_argument
 from captioner.cli.arguments.values import port
+from captioner.cli.output import say
 from captioner.errors import OptionsError
 from captioner.model.installed import used_model
-from captioner.printable import printable
 
 if TYPE_CHECKING:
     from captioner.images.limits import ImageLimits
@@ -178,5 +177,5 @@ def open_review(request: Request, folder: Path, limits: ImageLimits) -> Gallery:
         corrections=None,  # the page reads them from the server
     )
     summary = gallery.write_page(asked, saves_to=DECISIONS)
-    print(f"captioner: decisions are kept in {printable(str(decisions.path))}", file=sys.stderr)
+    say(f"decisions are kept in {decisions.path}")
     return Gallery(summary.page, decisions)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from captioner.cli.arguments.model import (
     chosen_model,
     image_limits,
 )
-from captioner.cli.output import report_failure
+from captioner.cli.output import report_failure, say, with_progress
 from captioner.errors import CaptionerError, DataError, ImageUnreadableError, OptionsError
 from captioner.images.suffixes import is_archive
 from captioner.printable import printable
@@ -130,7 +129,7 @@ def make_gallery(request: Request) -> int:
     summary = write_page(request)
     print(printable(str(summary.page)))
     if summary.failed:
-        print(f"captioner: {summary.failed} of {summary.photos} photos failed", file=sys.stderr)
+        say(f"{summary.failed} of {summary.photos} photos failed")
     return 1 if summary.failed else 0
 
 
@@ -164,14 +163,13 @@ def _correct(records: Iterator[dict[str, Any]], request: Request) -> Iterator[Ma
 
     corrections = Corrections.read(request.corrections)
     if not request.quiet:
-        place = printable(str(request.corrections))
-        print(f"captioner: captions are shown as corrected in {place}", file=sys.stderr)
+        say(f"captions are shown as corrected in {request.corrections}")
 
     def is_rejected(error: Any) -> bool:
         return isinstance(error, Mapping) and error.get("code") == REJECTED
 
     named = ({**record, "image": str(record["image"])} for record in records)
-    decided = (corrections.decide(record, lambda same: same) or record for record in named)
+    decided = (corrections.decide(record) or record for record in named)
     return (record for record in decided if not is_rejected(record.get("error")))
 
 
@@ -194,9 +192,6 @@ def _find_records(request: Request) -> Iterator[dict[str, Any]]:
 def _make_records(request: Request) -> Iterator[dict[str, Any]]:
     """Caption the photos of a folder; one record per photo. What listing the folder showed to be no photo,
     such as a pipe, is not opened."""
-    from rich.console import Console
-    from rich.progress import track
-
     from captioner.folder.sources.files import find_photos
     from captioner.results import error_to_dict
 
@@ -207,15 +202,7 @@ def _make_records(request: Request) -> Iterator[dict[str, Any]]:
     )
     with request.model.open() as captioner:
         outcomes = captioner.caption_each(images, request.options)
-        console = Console(stderr=True, quiet=request.quiet)
-        shown = track(
-            outcomes,
-            "Captioning",
-            total=len(photos),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
+        shown = with_progress(outcomes, "Captioning", len(photos), quiet=request.quiet)
         for photo, outcome in zip(photos, shown, strict=True):
             if isinstance(outcome, CaptionerError):
                 yield error_to_dict(photo.name, outcome)
