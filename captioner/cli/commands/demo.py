@@ -148,6 +148,7 @@ def open_review(request: Request, folder: Path, limits: ImageLimits) -> Gallery:
     from captioner.cli.commands import gallery
     from captioner.folder.corrections import CorrectionsFile
     from captioner.options import CaptionOptions
+    from captioner.overlay.gallery import GalleryOptions
     from captioner_server.http.pages.gallery import DECISIONS, Gallery
 
     assert request.source
@@ -169,13 +170,10 @@ def open_review(request: Request, folder: Path, limits: ImageLimits) -> Gallery:
         model=model,
         options=with_alternatives(CaptionOptions(attention=True)),
         output=folder / "gallery.html",
-        overwrite=False,
-        title=None,
-        link_photos=False,
-        limits=limits,
+        gallery=GalleryOptions(limits=limits, saves_to=DECISIONS),
         quiet=False,
         corrections=None,  # the page reads them from the server
     )
-    summary = gallery.write_page(asked, saves_to=DECISIONS)
+    summary = gallery.write_page(asked)
     say(f"decisions are kept in {decisions.path}")
     return Gallery(summary.page, decisions)

@@ -26,9 +26,8 @@ from captioner.images.suffixes import is_archive
 from captioner.printable import printable
 
 if TYPE_CHECKING:
-    from captioner.images.limits import ImageLimits
     from captioner.options import CaptionOptions
-    from captioner.overlay.gallery import GallerySummary
+    from captioner.overlay.gallery import GalleryOptions, GallerySummary
 
 _RECORDS_LOOKED_AT = 100
 
@@ -44,16 +43,15 @@ class Request:
     model: LocalModel | ServedModel
     options: CaptionOptions
     output: Path
-    overwrite: bool
-    title: str | None
-    link_photos: bool
-    limits: ImageLimits
+    gallery: GalleryOptions
     quiet: bool
     corrections: Path | None
     """Decisions that replace captions and leave out rejected ones."""
 
     @classmethod
     def read(cls, args: argparse.Namespace) -> Request:
+        from captioner.overlay.gallery import GalleryOptions
+
         from_folder, root = find_source(args.source, args.images)
         return cls(
             source=args.source,
@@ -62,10 +60,12 @@ class Request:
             model=chosen_model(args, draws=True),
             options=with_alternatives(caption_options(args, attention=True)),
             output=args.output,
-            overwrite=args.overwrite,
-            title=args.title,
-            link_photos=args.link_photos,
-            limits=image_limits(args),
+            gallery=GalleryOptions(
+                title=args.title,
+                link_photos=args.link_photos,
+                limits=image_limits(args),
+                overwrite=args.overwrite,
+            ),
             quiet=args.quiet,
             corrections=args.corrections or found_corrections(args.source),
         )
@@ -133,24 +133,14 @@ def make_gallery(request: Request) -> int:
     return 1 if summary.failed else 0
 
 
-def write_page(request: Request, saves_to: str | None = None) -> GallerySummary:
-    """Write the page; `saves_to` is as `write_gallery` has it."""
+def write_page(request: Request) -> GallerySummary:
+    """Write the page."""
     from captioner.overlay.gallery import write_gallery
     from captioner.overlay.gallery.write import check_page
 
-    check_page(request.output, overwrite=request.overwrite)
+    check_page(request.output, overwrite=request.gallery.overwrite)
     records = _correct(_make_records(request) if request.from_folder else _find_records(request), request)
-    return write_gallery(
-        records,
-        request.output,
-        request.root,
-        title=request.title,
-        link_photos=request.link_photos,
-        limits=request.limits,
-        report=report_failure,
-        saves_to=saves_to,
-        overwrite=request.overwrite,
-    )
+    return write_gallery(records, request.output, request.root, request.gallery, report_failure)
 
 
 def _correct(records: Iterator[dict[str, Any]], request: Request) -> Iterator[Mapping[str, Any]]:

@@ -180,12 +180,11 @@ def _check_gallery(request: Request, page: Path) -> None:
 def _write_gallery(request: Request, page: Path) -> None:
     from captioner.folder.outputs import output_files
     from captioner.folder.records import read_records
-    from captioner.overlay.gallery import write_gallery
+    from captioner.overlay.gallery import GalleryOptions, write_gallery
 
     [captions] = output_files(request.output, request.format)
-    write_gallery(
-        read_records(captions), page, request.paths[0], limits=request.limits, overwrite=request.overwrite
-    )
+    options = GalleryOptions(limits=request.limits, overwrite=request.overwrite)
+    write_gallery(read_records(captions), page, request.paths[0], options)
 
 
 @contextmanager
