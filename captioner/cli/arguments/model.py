@@ -47,11 +47,11 @@ class LocalModel:
     bundle: Path | None
     """Folder of the bundle; None for the embedded one."""
     device: str
-    threads: int | None
-    lanes: int | None
-    precision: str
+    threads: int | None = None
+    lanes: int | None = 1
+    precision: str = "auto"
     limits: ImageLimits
-    announced: bool
+    announced: bool = False
     """Whether to say on stderr which device was chosen, where there is a choice."""
 
     def load(self) -> Captioner:

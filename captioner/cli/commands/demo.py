@@ -154,15 +154,7 @@ def open_review(request: Request, folder: Path, limits: ImageLimits) -> Gallery:
     assert request.source
     from_folder, root = gallery.find_source(request.source, request.images)
     decisions = CorrectionsFile(request.corrections or corrections_of(request.source))
-    model = LocalModel(
-        bundle=request.bundle,
-        device=request.device,
-        threads=None,
-        lanes=1,
-        precision="auto",
-        limits=limits,
-        announced=False,
-    )
+    model = LocalModel(bundle=request.bundle, device=request.device, limits=limits)
     asked = gallery.Request(
         source=request.source,
         from_folder=from_folder,
