@@ -103,11 +103,8 @@ def is_reset(error: grpc.aio.AioRpcError) -> bool:
     ends a stream itself always sends a request id."""
     if error.code() not in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED):
         return False
-    return "x-request-id" not in _trailers(error)
-
-
-def _trailers(error: grpc.aio.AioRpcError) -> dict[str, Any]:
-    return dict(iter(error.trailing_metadata() or ()))  # type: ignore[arg-type]
+    trailers: dict[str, Any] = dict(iter(error.trailing_metadata() or ()))  # type: ignore[arg-type]
+    return "x-request-id" not in trailers
 
 
 def broken_off(error: grpc.aio.AioRpcError, servers: str) -> ServerUnavailableError:
@@ -120,7 +117,7 @@ def broken_off(error: grpc.aio.AioRpcError, servers: str) -> ServerUnavailableEr
 def from_rpc_error(error: grpc.aio.AioRpcError, servers: str, timeout_s: float) -> CaptionerError:
     """The typed error for a failed call to `servers`, addresses, which were given `timeout_s`."""
     message = error.details() or error.code().name
-    trailers = _trailers(error)
+    trailers: dict[str, Any] = dict(iter(error.trailing_metadata() or ()))  # type: ignore[arg-type]
     details = _read_details(trailers.get("grpc-status-details-bin", b""))
     if known := _library_error(details.get("reason", ""), message, details.get("field", "")):
         return known
