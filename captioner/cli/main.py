@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from captioner.cli.output import INTERRUPTED
+from captioner.cli.output import INTERRUPTED, say
 from captioner.cli.parser import COMMANDS, load_command, parse, print_completion
 from captioner.cli.signals import ending_orderly, ignoring_hangups
 from captioner.cli.streams import set_up_streams
@@ -17,7 +17,6 @@ from captioner.cli.version_refusals import refusal
 from captioner.errors import CaptionerError, OutputError, RuntimeMissingError, clip, how_to_install, reason_of
 from captioner.images.suffixes import PICTURES, RAW
 from captioner.images.urls import is_data_url, is_url
-from captioner.printable import printable
 
 DEFAULT_COMMAND = "caption"
 """What is done with the name of an image alone."""
@@ -64,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except CaptionerError as error:
-        print(f"captioner: {error}", file=sys.stderr)
+        say(str(error))
         return error.exit_status
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -73,12 +72,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _BROKEN_PIPE
     except OSError as error:  # a full disk, a folder that may not be written
         where = f": {error.filename}" if error.filename else ""
-        print(f"captioner: {printable(f'{reason_of(error)}{where}')}", file=sys.stderr)
+        say(f"{reason_of(error)}{where}")
         return OutputError.exit_status
     except Exception as error:
         if (lack := _lack(error)) is None:
             raise
-        print(f"captioner: {lack}", file=sys.stderr)
+        say(lack)
         return OutputError.exit_status
 
 
@@ -91,7 +90,7 @@ def _lack(error: Exception) -> str | None:
     if isinstance(error, MemoryError):
         return "there is not enough memory (see ulimit -v, or the limit of the container)"
     if is_out_of_memory(error):  # of the GPU, or a library's own
-        return f"there is not enough memory: {printable(clip(str(error)))}"
+        return f"there is not enough memory: {clip(str(error))}"
     return None
 
 

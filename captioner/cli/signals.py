@@ -1,4 +1,4 @@
-"""Signals that end a command: its temporary folders are removed first."""
+"""Signals that end a command, or that it handles for a while."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
+from typing import Any
 
 from captioner.errors import CaptionerError
 
@@ -23,16 +24,25 @@ callbacks of weak references. Every import has some."""
 
 
 @contextmanager
-def ignoring_hangups() -> Iterator[None]:
-    """Let SIGHUP do nothing until the block handles it itself."""
-    if not hasattr(signal, "SIGHUP") or threading.current_thread() is not threading.main_thread():
+def handling(
+    signals: Iterable[int], handler: Callable[[int, FrameType | None], Any] | signal.Handlers
+) -> Iterator[None]:
+    """Let these signals call the handler within the block. Only the main thread may set one; in others, as
+    when a program calls `main`, nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    before = {number: signal.signal(number, handler) for number in signals}
     try:
         yield
     finally:
-        signal.signal(signal.SIGHUP, before)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+def ignoring_hangups() -> AbstractContextManager[None]:
+    """Let SIGHUP do nothing until the block handles it itself."""
+    return handling([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [], signal.SIG_IGN)
 
 
 @contextmanager
@@ -71,12 +81,9 @@ def ending_orderly() -> Iterator[None]:
 
     report, sys.unraisablehook = sys.unraisablehook, report_dropped
     defaults = (signal.SIG_DFL, signal.default_int_handler)
-    before = {each: signal.getsignal(each) for each in _SIGNALS}
-    before = {each: handler for each, handler in before.items() if handler in defaults}
-    for each in before:
-        signal.signal(each, end)
     try:
-        yield
+        with handling([each for each in _SIGNALS if signal.getsignal(each) in defaults], end):
+            yield
     except (CaptionerError, OSError):  # why it could not end orderly
         raise
     except Exception:
@@ -85,7 +92,5 @@ def ending_orderly() -> Iterator[None]:
         raise ending from None  # code in C makes errors of its own of it: NumPy's imports an ImportError
     finally:
         sys.unraisablehook = report
-        for each, handler in before.items():
-            signal.signal(each, handler)
     if is_dropped and ending is not None:
         raise ending

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from captioner.errors import OptionsError
+from captioner.errors import LowConfidenceError, OptionsError
 from captioner.model.calibration import Calibration
+from captioner.results import error_to_dict
 
 
 def check_minimum(minimum: float) -> None:
@@ -54,6 +55,6 @@ class ConfidenceFilter:
             assert self.calibration is not None
             confidence = round(self.calibration.confidence(record["caption"], record["log_prob"]), 4)
         if confidence < self.minimum:
-            message = f"confidence {confidence} is below {self.minimum}"
-            return {"image": record["image"], "error": {"code": "low_confidence", "message": message}}
+            error = LowConfidenceError(f"confidence {confidence} is below {self.minimum}")
+            return error_to_dict(record["image"], error)
         return {**record, "confidence": confidence}

@@ -12,7 +12,7 @@ from typing import Any, Self
 from captioner.errors import REJECTED, DataError, OutputError
 from captioner.files.destination import check_writable, replacing
 from captioner.files.locks import taking_turns
-from captioner.folder.outputs.options import Record
+from captioner.folder.outputs.options import Record, unchanged
 from captioner.folder.records import table_rows
 from captioner.overlay.text import clean
 from captioner.references.bounded import read_text
@@ -69,7 +69,7 @@ class Corrections:
             left = (image for image in images if image not in found)
             (self.unmatched if is_lost else self.ambiguous).extend(left)
 
-    def decide(self, record: Record, reword: Callable[[Record], Record]) -> Record | None:
+    def decide(self, record: Record, reword: Callable[[Record], Record] = unchanged) -> Record | None:
         """The record after a person's decision; None if there is none. `reword` turns a record into the one
         that the person saw. The error of a caption that could not be written stays."""
         name: str = record["image"]

@@ -159,11 +159,7 @@ class FolderRun:
             self._output.advance(self._state)
 
     def _fingerprint(self) -> str:
-        settings = {
-            "model": self._engine.model,
-            **self._engine.settings,
-            **self._options.identity(),
-        }
+        settings = {"model": self._engine.model, **self._engine.settings, **self._options.identity()}
         return json.dumps(settings, sort_keys=True)
 
     def _result(self, done: Done) -> FolderResult:

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import quote, urljoin, urlsplit
 
-from captioner.errors import ImageError, ImageTooLargeError, ImageUnreadableError, reason_of
+from captioner.errors import ImageError, ImageUnreadableError, reason_of
+from captioner.images.limits import too_many_bytes
 
 TIMEOUT_S = 20.0
 """Longest time for one image, redirects included."""
@@ -102,7 +103,7 @@ class Fetch:
             while chunk := response.read1(_CHUNK):
                 content += chunk
                 if len(content) > self._max_bytes:
-                    raise ImageTooLargeError(f"more bytes than the limit of {self._max_bytes} (max_bytes)")
+                    raise too_many_bytes(self._max_bytes)
             self._left_s()  # what the watchdog has cut is not the whole
             if response.length:  # `read1` does not say it
                 raise ImageUnreadableError("cannot be fetched: the connection ended before the whole arrived")

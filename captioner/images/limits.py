@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from captioner.errors import OptionsError
+from captioner.errors import ImageTooLargeError, OptionsError
 from captioner.images.formats import ALL_FORMATS
 
 
@@ -33,3 +33,8 @@ class ImageLimits:
 
 
 DEFAULT_LIMITS = ImageLimits()
+
+
+def too_many_bytes(limit: int) -> ImageTooLargeError:
+    """The error for an image of more than `limit` bytes."""
+    return ImageTooLargeError(f"more bytes than the limit of {limit} (max_bytes)")

@@ -14,14 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from captioner.errors import (
-    ImageError,
-    ImageTooLargeError,
-    ImageUnreadableError,
-    NotAnImageError,
-    reason_of,
-)
-from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
+from captioner.errors import ImageError, ImageUnreadableError, NotAnImageError, reason_of
+from captioner.images.limits import DEFAULT_LIMITS, ImageLimits, too_many_bytes
 from captioner.images.urls import is_data_url, is_url, read_data_url
 
 
@@ -174,4 +168,4 @@ def _read_file_object(file: Any, limits: ImageLimits) -> bytes:
 
 def _check_bytes(count: int, limits: ImageLimits) -> None:
     if count > limits.max_bytes:
-        raise ImageTooLargeError(f"more bytes than the limit of {limits.max_bytes} (max_bytes)")
+        raise too_many_bytes(limits.max_bytes)

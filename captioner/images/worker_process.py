@@ -23,7 +23,6 @@ import numpy as np
 from captioner.errors import (
     CaptionerError,
     DecodingInterruptedError,
-    ImageError,
     ImageTooLargeError,
     NotAnImageError,
     reason_of,
@@ -177,8 +176,7 @@ class WorkerProcess:
             self._stop()
             raise WorkersError(f"a process to decode images has not started within {_START_S:g} s") from None
         except OSError:
-            killed = self._stop() == -signal.SIGKILL
-            if killed:
+            if self._stop() == -signal.SIGKILL:
                 raise WorkerLostError from None
             raise WorkersError("a process to decode images cannot be started") from None
         if status != READY:
@@ -226,7 +224,8 @@ class WorkerProcess:
             return WorkersError("the processes that decode images have been closed")
         if status == -signal.SIGPROF:
             self._replace()
-            return self._too_slow()
+            limit = f"{self._max_cpu_s:g} s of processor time (max_decode_s)"
+            return ImageTooLargeError(f"decoding the image takes more than {limit}")
         if -status in _CRASHES:
             self._replace()
             return NotAnImageError("the image crashes its decoder")
@@ -238,10 +237,6 @@ class WorkerProcess:
         with suppress(WorkersError, WorkerLostError):  # the next image says so
             self.start()
             self.wait_until_ready()
-
-    def _too_slow(self) -> ImageError:
-        limit = f"{self._max_cpu_s:g} s of processor time (max_decode_s)"
-        return ImageTooLargeError(f"decoding the image takes more than {limit}")
 
     def _stop(self, at_once: bool = False) -> int:
         """Kill the process, if it still runs; returns its exit status."""

@@ -23,7 +23,7 @@ from captioner.overlay.text import clean, fit, font_for
 from captioner.results import Caption
 
 MAX_ASPECT = 1.5
-"""Maximum height over width of the stage; taller photos are fitted into it."""
+"""Maximum height over width of the photo; taller photos are fitted into it."""
 GIF_COLORS = 64
 DITHER_LEVELS = 16
 STEP_MS, FIXATION_MS, OPENING_MS, ENDING_MS = 60, 520, 700, 2600
@@ -124,22 +124,23 @@ def _bayer(height: int, width: int) -> npt.NDArray[np.float32]:
 def draw_frames(scene: Scene, style: Style, steps: int) -> Iterator[Frame]:
     """The frames: the photo, then `steps` for each word, a transition and a still, then the photo again."""
     assert style.paint is not None
-    stage = _Stage(scene)
-    yield Frame(stage.draw(stage.photo, -1, 1.0), OPENING_MS)
+    layout = _Layout(scene)
+    photo, size = layout.photo, layout.size
+    yield Frame(layout.draw(photo, -1, 1.0), OPENING_MS)
     before: ShownWord | None = None
     for number, word in enumerate(scene.words):
-        resting = style.paint(stage.photo, style.field(word.attention, stage.size, (0.0, 0.0)), scene.options)
+        resting = style.paint(photo, style.field(word.attention, size, (0.0, 0.0)), scene.options)
         for step in range(1, steps):
             progress = _ease(step / steps)
             if before is None:
-                picture = Image.blend(stage.photo, resting, progress)
+                picture = Image.blend(photo, resting, progress)
             else:
-                field = travel(before.attention, word.attention, progress, stage.size, style.field)
-                picture = style.paint(stage.photo, field, scene.options)
-            yield Frame(stage.draw(picture, number, step / steps), STEP_MS)
-        yield Frame(stage.draw(resting, number, 1.0), FIXATION_MS)
+                field = travel(before.attention, word.attention, progress, size, style.field)
+                picture = style.paint(photo, field, scene.options)
+            yield Frame(layout.draw(picture, number, step / steps), STEP_MS)
+        yield Frame(layout.draw(resting, number, 1.0), FIXATION_MS)
         before = word
-    yield Frame(stage.draw(stage.photo, len(scene.words), 1.0), ENDING_MS)
+    yield Frame(layout.draw(photo, len(scene.words), 1.0), ENDING_MS)
 
 
 def _ease(progress: float) -> float:
@@ -158,7 +159,7 @@ def travel(before: Map, after: Map, progress: float, size: tuple[int, int], fiel
     return old * np.float32(1 - progress) + new * np.float32(progress)
 
 
-class _Stage:
+class _Layout:
     """The photo above, the caption below, at the same positions in every frame."""
 
     def __init__(self, scene: Scene) -> None:

@@ -40,7 +40,7 @@ def make_payload(
         "grid": list(grid),
         "mode": mode,
         "alpha": options.alpha,
-        "colormap": "".join(f"{r:02x}{g:02x}{b:02x}" for r, g, b in stops(options.colormap)),
+        "colormap": packed_colormap(options.colormap),
         "words": [_word(word, grid) for word in words],
         "alternatives": [
             {"text": clean(other.text), "ratio": _ratio(other.log_prob, caption.log_prob)}
@@ -48,6 +48,11 @@ def make_payload(
             for other in sorted(caption.alternatives, key=lambda other: -_finite(other.log_prob))
         ],
     }
+
+
+def packed_colormap(colormap: str) -> str:
+    """The colours of a colour map, six hexadecimal digits each."""
+    return "".join(f"{red:02x}{green:02x}{blue:02x}" for red, green, blue in stops(colormap))
 
 
 def mean_probability(text: str, log_prob: float) -> float:

@@ -1,10 +1,11 @@
-"""A small model, and the command that captions with it."""
+"""A small model, the command that captions with it, and a run of training."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from support.squares_run import data, run  # noqa: F401
 
 from captioner.captioner import Captioner
 from captioner.cli.main import main

@@ -1,4 +1,4 @@
-"""`captioner evaluate` on what references and boxes know of objects; its scores are tested with training."""
+"""`captioner evaluate` on what references and boxes know of objects; its scores are tested with export."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.squares_run import told
 
 from captioner.cli.main import main
 from captioner.surrogates import image_of
@@ -192,3 +193,22 @@ def test_a_folder_of_photos_with_texts(tmp_path: Path, command: list[str]) -> No
     shutil.copy(EXAMPLES / "cat.jpg", photos)
     (photos / "cat.txt").write_text("a cat")
     assert main(["evaluate", str(photos), *command[4:]]) == 0
+
+
+@pytest.mark.parametrize(
+    ("references", "arguments", "reason"),
+    [
+        ("nowhere.json", [], "nowhere.json"),
+        ("squares.toml", [], "squares.toml"),
+        ("captions.json", [], "in none of the folders and archives given"),
+        ("captions.json", ["--split", "holidays"], "holidays"),
+        ("captions.json", ["--images", "nowhere"], "No such file"),
+        ("captions.json", ["--images", "{data}/images", "-o", "/nowhere/captions.jsonl"], "cannot write"),
+    ],
+)
+def test_what_cannot_be_evaluated(data, tiny_bundle, capsys, references, arguments, reason) -> None:
+    arguments = [argument.replace("{data}", str(data)) for argument in arguments]
+    options = ["--model", str(tiny_bundle), "--device", "cpu"]
+    assert main(["evaluate", str(data / references), *options, *arguments]) == 2
+    errors = told(capsys)
+    assert reason in errors and errors.count("\n") == 1

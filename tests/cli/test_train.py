@@ -1,82 +1,19 @@
-"""`captioner train`, `export` and `evaluate`: from captions to a scored bundle, as a user does it."""
+"""`captioner train`, as a user does it."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
-from support import squares
 from support.one_thread import one_thread, seeded  # noqa: F401
+from support.squares_run import CONFIG, told, train
 
 from captioner.cli.main import main
 from captioner.errors import DeviceError
 from captioner.files.locks import hold_folder
-from captioner.model.bundle import Bundle
 from captioner.training.device import torch_device
-
-CONFIG = """
-name = "squares"
-weights = "random"
-min_count = 1
-ema_decay = 0.9
-
-[search]
-max_words = 8
-
-[model]
-encoder = "tiny_cnn"
-image_size = 32
-stride = 8
-features = 24
-attention_hidden = 16
-hidden = 32
-embedding = 24
-
-[[data]]
-name = "squares"
-captions = "captions.json"
-images = ["images"]
-
-[[stages]]
-name = "words"
-epochs = 1
-batch_captions = 20
-learning_rate = 1e-2
-encoder_learning_rate = 3e-3
-warmup_steps = 3
-tuned_segments = 3
-"""
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("squares")
-    squares.write(folder)
-    (folder / "squares.toml").write_text(CONFIG)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def run(data: Path) -> Path:
-    """The folder of a finished run."""
-    folder = data / "run"
-    assert train(data, folder) == 0
-    return folder
-
-
-def train(data: Path, folder: Path, *arguments: str, config: str = "squares.toml") -> int:
-    place = ["--cache", str(data / "cache"), "--device", "cpu", "--threads", "1"]
-    return main(["train", str(data / config), "-o", str(folder), *place, *arguments])
-
-
-def told(capsys: pytest.CaptureFixture[str]) -> str:
-    output, errors = capsys.readouterr()
-    assert output == ""
-    return errors
 
 
 def test_training_tells_how_it_goes_and_what_comes_next(data, tmp_path, capsys) -> None:
@@ -326,121 +263,6 @@ def test_an_interrupted_run_says_what_is_kept(when, signal, data, tmp_path, monk
     else:
         assert train(data, tmp_path) == 130
     assert "the same command starts again: nothing was saved yet" in told(capsys)
-
-
-def test_from_a_checkpoint_to_scores(data, run, tmp_path, capsys) -> None:
-    bundle, found = tmp_path / "bundle", tmp_path / "captions.jsonl"
-    card = tmp_path / "card.md"
-    card.write_text("# Squares\n")
-    photos = [str(path) for path in sorted((data / "images").iterdir())[:3]]
-    capsys.readouterr()
-    arguments = [
-        "export",
-        str(run / "best.pt"),
-        "-o",
-        str(bundle),
-        "--name",
-        "squares-1",
-        "--card",
-        str(card),
-    ]
-    scored = tmp_path / "scores.json"
-    scored.write_text('{"cider": 55.5, "intervals": {"cider": [50, 60]}}')
-    arguments += ["--scores", f"squares={scored}"]
-    assert main([*arguments, "--beam", "2", "--images", *photos]) == 0
-    errors = told(capsys)
-    assert "3 captions alike in ONNX and PyTorch" in errors and "it has no INT8 graphs" in errors
-    loaded = Bundle.load(bundle)
-    assert (loaded.name, loaded.decoding.beam_size) == ("squares-1", 2)
-    assert loaded.manifest["scores"] == {"squares": {"cider": 55.5}}
-    assert (bundle / "MODEL_CARD.md").read_text() == "# Squares\n"
-
-    arguments = ["evaluate", str(data / "captions.json"), "--images", str(data / "images"), "--split", "val"]
-    options = ["--model", str(bundle), "--device", "cpu", "--json", "-o", str(found)]
-    assert main([*arguments, *options]) == 0
-    scores = json.loads(capsys.readouterr().out)
-    assert scores["cider"] >= 0 and 0 <= scores["bleu_4"] <= 100
-    records = [json.loads(line) for line in found.read_text().splitlines()]
-    assert [r["image"] for r in records] == [f"{n}.png" for n in range(24, 30)]
-    # What the trainer validated is what was shipped.
-    saved = json.loads((run / "log.jsonl").read_text().splitlines()[-1])["val"]["squares"]
-    assert main([*arguments, *options[:-2], "--beam", "3"]) == 0
-    again = json.loads(capsys.readouterr().out)
-    assert again["cider"] == pytest.approx(saved["cider"], abs=0.1)
-
-    assert main([*arguments, *options[:-2], "--faithfulness", "--hidden-share", "0.3"]) == 0
-    tested = json.loads(capsys.readouterr().out)["faithfulness"]
-    assert tested["images"] == 6 and tested["words"] > 6
-    assert tested["intervals"]["fall_top"][0] <= tested["fall_top"] <= tested["intervals"]["fall_top"][1]
-    assert main([*arguments, *options[:4], "--faithfulness"]) == 0
-    shown = capsys.readouterr().out
-    assert "top cells" in shown and "content" in shown
-
-    assert main(["export", str(run / "best.pt"), "-o", str(bundle)]) == 2
-    assert "exists already" in told(capsys)
-
-
-@pytest.mark.parametrize(
-    ("checkpoint", "arguments", "reason"),
-    [
-        ("nowhere.pt", [], "cannot read"),
-        ("captions.json", [], "not a file of tensors"),
-        ("run/best.pt", ["--images", "nowhere.jpg"], "nowhere.jpg: No such file or directory"),
-        ("run/best.pt", ["--card", "nowhere.md"], "cannot read the model card"),
-        ("run/best.pt", ["--avoid", "nowhere.txt"], "cannot read the phrases nowhere.txt"),
-        ("run/best.pt", ["--scores", "squares=nowhere.json"], "--scores takes DATA=FILE"),
-        ("run/best.pt", ["--scores", "squares=deep.json"], "--scores takes DATA=FILE"),
-    ],
-)
-def test_what_cannot_be_exported(
-    data, run, tmp_path, capsys, monkeypatch, checkpoint, arguments, reason
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("deep.json").write_text("[" * 100_000)
-    capsys.readouterr()
-    assert main(["export", str(data / checkpoint), "-o", str(tmp_path / "bundle"), *arguments]) == 2
-    errors = told(capsys)
-    assert reason in errors and errors.count("\n") == 1
-    assert not (tmp_path / "bundle").exists()
-
-
-def test_phrases_to_avoid_are_read_from_a_file(run, tmp_path, capsys) -> None:
-    bundle, phrases = tmp_path / "bundle", tmp_path / "phrases.txt"
-    phrases.write_text("a red\n\n  on a \n")
-    assert main(["export", str(run / "best.pt"), "-o", str(bundle), "--avoid", str(phrases)]) == 0
-    assert Bundle.load(bundle).manifest["avoided_phrases"] == ["a red", "on a"]
-    phrases.write_text("a gryphon\n")
-    capsys.readouterr()
-    assert main(["export", str(run / "best.pt"), "-o", str(tmp_path / "b"), "--avoid", str(phrases)]) == 2
-    assert "avoided_phrases must be 2 to 8 words of the vocabulary, got 'a gryphon'" in told(capsys)
-
-
-@pytest.mark.skipif("__import__('os').name != 'posix'", reason="mounts")
-def test_a_bundle_on_a_full_disk(run, mount, capsys) -> None:
-    bundle = mount("-t", "tmpfs", "-o", "size=16k", "tmpfs") / "bundle"
-    capsys.readouterr()
-    assert main(["export", str(run / "last.pt"), "-o", str(bundle)]) == 2
-    assert told(capsys) == f"captioner: cannot write {bundle}: No space left on device\n"
-    assert list(bundle.parent.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("references", "arguments", "reason"),
-    [
-        ("nowhere.json", [], "nowhere.json"),
-        ("squares.toml", [], "squares.toml"),
-        ("captions.json", [], "in none of the folders and archives given"),
-        ("captions.json", ["--split", "holidays"], "holidays"),
-        ("captions.json", ["--images", "nowhere"], "No such file"),
-        ("captions.json", ["--images", "{data}/images", "-o", "/nowhere/captions.jsonl"], "cannot write"),
-    ],
-)
-def test_what_cannot_be_evaluated(data, tiny_bundle, capsys, references, arguments, reason) -> None:
-    arguments = [argument.replace("{data}", str(data)) for argument in arguments]
-    options = ["--model", str(tiny_bundle), "--device", "cpu"]
-    assert main(["evaluate", str(data / references), *options, *arguments]) == 2
-    errors = told(capsys)
-    assert reason in errors and errors.count("\n") == 1
 
 
 def test_a_run_that_cannot_be_written_is_told_in_a_line(data, tmp_path, capsys) -> None:

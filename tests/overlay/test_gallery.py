@@ -13,7 +13,7 @@ from support.gallery import TEXTS, captions_shown
 
 from captioner.cli.main import main
 from captioner.errors import OptionsError, OutputError
-from captioner.overlay.gallery import write_gallery
+from captioner.overlay.gallery import GalleryOptions, write_gallery
 from captioner.results import Alternative, Caption
 
 
@@ -25,7 +25,7 @@ def large_gallery(tmp_path_factory) -> Path:
         {"image": "dot.png", "caption": f"photo number {number} of many", "log_prob": -0.01 * (number % 700)}
         for number in range(5000)
     ]
-    write_gallery(records, root / "out.html", root, link_photos=True)
+    write_gallery(records, root / "out.html", root, GalleryOptions(link_photos=True))
     return root / "out.html"
 
 
@@ -183,7 +183,8 @@ def test_hostile_names_and_captions(browser, tmp_path, photo):
             photo.save(tmp_path / name, "JPEG")
         records += [record, {"image": text, "error": {"code": text, "message": text}}]
     page_path = tmp_path / "<img src=x onerror=alert(1)>.html"
-    write_gallery(records, page_path, tmp_path, title="</title><script>alert(1)</script>", link_photos=True)
+    options = GalleryOptions(title="</title><script>alert(1)</script>", link_photos=True)
+    write_gallery(records, page_path, tmp_path, options)
     with open_page(browser, page_path, "#photo=%3Cscript%3E&q=%3Cimg%20src=x%3E") as page:
         page.locator(".query").fill("")
         assert page.locator("h1").text_content() == "</title><script>alert(1)</script>"
@@ -276,7 +277,7 @@ def test_a_gallery_replaces_itself_and_nothing_else(tmp_path, folder, records):
         with pytest.raises(OptionsError, match="no earlier run of this command wrote it; --overwrite repl"):
             write_gallery(records, path, folder)
         assert own.read_text() == "precious"
-    write_gallery(records, own, folder, overwrite=True)
+    write_gallery(records, own, folder, GalleryOptions(overwrite=True))
     write_gallery(records, own, folder)
     (tmp_path / "empty.html").touch()  # as a program that asks for a name leaves it
     write_gallery(records, tmp_path / "empty.html", folder)

@@ -1,4 +1,4 @@
-"""Servers as processes of their own, told apart by their JSON logs."""
+"""Python in processes of its own; servers, told apart by their JSON logs."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ FAKE_SERVER = Path(__file__).with_name("fake_server.py")
 def child_environment() -> dict[str, str]:
     """For Python processes that import what this one can."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300
+    )
 
 
 class ServerProcess:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 
-from captioner.printable import printable
+from captioner.cli.output import say
 
 _NAME = "corrections.jsonl"
 DEFAULT = f"{_NAME} in FOLDER, or beside the captions"
@@ -27,5 +26,4 @@ def say_unused(*sources: Path) -> None:
     """Print to stderr that there are decisions which a command does not use by itself."""
     if found := next(filter(None, map(found_corrections, sources)), None):
         flag = shlex.join(["--corrections", str(found)])
-        said = printable(f"{found} is there, with decisions; {flag} uses it")
-        print(f"captioner: {said}", file=sys.stderr)
+        say(f"{found} is there, with decisions; {flag} uses it")

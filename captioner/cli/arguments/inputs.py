@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from captioner.cli.arguments.model import image_limits
+from captioner.cli.output import say
 from captioner.errors import DataError, ImageError, ImageUnreadableError, reason_of
 from captioner.images.suffixes import is_archive
 from captioner.images.urls import is_data_url, is_url
 from captioner.options import MAX_INCLUDE
-from captioner.printable import printable
 
 if TYPE_CHECKING:
     from captioner.images.limits import ImageLimits
@@ -56,9 +56,9 @@ def report_unknown_keywords(unknown: Counter[str]) -> None:
     """Print the keywords that `KeywordOptions` skipped to stderr, the most frequent first."""
     if not unknown:
         return
-    shown = [f"{printable(word)} ({count})" for word, count in unknown.most_common(_KEYWORDS_SHOWN)]
+    shown = [f"{word} ({count})" for word, count in unknown.most_common(_KEYWORDS_SHOWN)]
     more = f" and {len(unknown) - len(shown)} more" if len(unknown) > len(shown) else ""
-    print(f"captioner: keywords that the model does not know: {', '.join(shown)}{more}", file=sys.stderr)
+    say(f"keywords that the model does not know: {', '.join(shown)}{more}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import os
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.caption_options import add_search_arguments
 from captioner.cli.arguments.values import device, given_flags, positive
+from captioner.cli.output import say
 from captioner.errors import OptionsError, reason_of
 from captioner.files.rights import is_open_to_all
 from captioner.model.graphs.device import DEVICE_HELP, DEVICES
@@ -47,11 +47,11 @@ class LocalModel:
     bundle: Path | None
     """Folder of the bundle; None for the embedded one."""
     device: str
-    threads: int | None
-    lanes: int | None
-    precision: str
+    threads: int | None = None
+    lanes: int | None = 1
+    precision: str = "auto"
     limits: ImageLimits
-    announced: bool
+    announced: bool = False
     """Whether to say on stderr which device was chosen, where there is a choice."""
 
     def load(self) -> Captioner:
@@ -68,8 +68,7 @@ class LocalModel:
             limits=self.limits,
         )
         if self.announced and self.device == "auto" and (captioner.device != "cpu" or _has_gpu()):
-            where = f"{captioner.device} ({captioner.provider}, {captioner.precision})"
-            print(f"captioner: running on {where}", file=sys.stderr)
+            say(f"running on {captioner.device} ({captioner.provider}, {captioner.precision})")
         return captioner
 
     @contextmanager
@@ -227,17 +226,9 @@ def _client_options(args: argparse.Namespace) -> ClientOptions:
             raise
         what = "a client's token file holds a single token, of visible ASCII characters without spaces"
         raise OptionsError(f"--token-file: {args.token_file}: {what}", "token_file") from None
-    if args.token_file is not None:
-        _warn_if_open(args.token_file)
+    if (path := args.token_file) is not None and is_open_to_all(path):
+        say(f"--token-file: everybody may read {path}: chmod o-r {shlex.quote(str(path))}")
     return options
-
-
-def _warn_if_open(path: Path) -> None:
-    if is_open_to_all(path):
-        print(
-            f"captioner: --token-file: everybody may read {path}: chmod o-r {shlex.quote(str(path))}",
-            file=sys.stderr,
-        )
 
 
 def _read_token(path: Path) -> str:

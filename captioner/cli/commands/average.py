@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from captioner.cli.output import say
 from captioner.errors import DataError
-from captioner.printable import printable
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -47,6 +46,5 @@ def run(args: argparse.Namespace) -> int:
     request = Request.read(args)
     with writing(request.output):
         average_checkpoints(request.checkpoints, request.output)
-    said = printable(f"the mean of {len(request.checkpoints)} checkpoints is in {request.output}")
-    print(f"captioner: {said}", file=sys.stderr)
+    say(f"the mean of {len(request.checkpoints)} checkpoints is in {request.output}")
     return 0

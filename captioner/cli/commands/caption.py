@@ -129,12 +129,12 @@ def _check_output(path: Path, images: list[str]) -> None:
     """Before anything is captioned, so that no work is lost."""
     from captioner.folder.outputs.place import check_folder, check_no_input
 
-    if path.suffix.lower() == ".json":
+    suffix = path.suffix.lower()
+    if suffix == ".json":
         raise OptionsError(
             f"caption writes JSON records into .jsonl; captioner batch FOLDER -o {path.name} writes COCO",
             "output",
         )
-    suffix = path.suffix.lower()
     if (flag := _OF_BATCH.get(suffix)) is not None:
         out = f"FOLDER{flag}" if flag else path.name
         raise OptionsError(f"captioner batch FOLDER -o {out} writes {suffix} files", "output")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -26,9 +25,9 @@ from captioner.cli.commands.batch.outputs import (
     unmatched_corrections,
 )
 from captioner.cli.commands.batch.wording import make_transform
-from captioner.cli.output import report_failure
+from captioner.cli.output import report_failure, say
 from captioner.errors import DataError, OptionsError
-from captioner.printable import counted, printable
+from captioner.printable import counted
 
 if TYPE_CHECKING:
     from captioner.options import CaptionOptions
@@ -109,7 +108,7 @@ def convert(request: ConvertRequest) -> int:
         with run:
             if corrections and not request.quiet:
                 for text in unmatched_corrections(corrections):
-                    print(f"captioner: {text}", file=sys.stderr)
+                    say(text)
             for _ in run:
                 pass
             for result in run.failures():
@@ -117,8 +116,7 @@ def convert(request: ConvertRequest) -> int:
             failed, low_confidence = run.count_failed()
         if not request.quiet:
             more = f", {low_confidence} left out" if low_confidence else ""
-            said = f"{counted(run.total, 'image')} in {request.output}, {failed} of them failed{more}"
-            print(f"captioner: {printable(said)}", file=sys.stderr)
+            say(f"{counted(run.total, 'image')} in {request.output}, {failed} of them failed{more}")
     say_unused_corrections(request, request.captions)
     return 1 if failed else 0
 

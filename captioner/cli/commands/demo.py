@@ -6,7 +6,6 @@ import argparse
 import logging
 import shutil
 import signal
-import sys
 import threading
 import webbrowser
 from dataclasses import dataclass
@@ -20,9 +19,9 @@ from captioner.cli.arguments.corrections import DEFAULT, corrections_of
 from captioner.cli.arguments.inputs import add_root_argument
 from captioner.cli.arguments.model import LocalModel, add_device_argument, add_model_argument
 from captioner.cli.arguments.values import port
+from captioner.cli.output import say
 from captioner.errors import OptionsError
 from captioner.model.installed import used_model
-from captioner.printable import printable
 
 if TYPE_CHECKING:
     from captioner.images.limits import ImageLimits
@@ -149,20 +148,13 @@ def open_review(request: Request, folder: Path, limits: ImageLimits) -> Gallery:
     from captioner.cli.commands import gallery
     from captioner.folder.corrections import CorrectionsFile
     from captioner.options import CaptionOptions
+    from captioner.overlay.gallery import GalleryOptions
     from captioner_server.http.pages.gallery import DECISIONS, Gallery
 
     assert request.source
     from_folder, root = gallery.find_source(request.source, request.images)
     decisions = CorrectionsFile(request.corrections or corrections_of(request.source))
-    model = LocalModel(
-        bundle=request.bundle,
-        device=request.device,
-        threads=None,
-        lanes=1,
-        precision="auto",
-        limits=limits,
-        announced=False,
-    )
+    model = LocalModel(bundle=request.bundle, device=request.device, limits=limits)
     asked = gallery.Request(
         source=request.source,
         from_folder=from_folder,
@@ -170,13 +162,10 @@ def open_review(request: Request, folder: Path, limits: ImageLimits) -> Gallery:
         model=model,
         options=with_alternatives(CaptionOptions(attention=True)),
         output=folder / "gallery.html",
-        overwrite=False,
-        title=None,
-        link_photos=False,
-        limits=limits,
+        gallery=GalleryOptions(limits=limits, saves_to=DECISIONS),
         quiet=False,
         corrections=None,  # the page reads them from the server
     )
-    summary = gallery.write_page(asked, saves_to=DECISIONS)
-    print(f"captioner: decisions are kept in {printable(str(decisions.path))}", file=sys.stderr)
+    summary = gallery.write_page(asked)
+    say(f"decisions are kept in {decisions.path}")
     return Gallery(summary.page, decisions)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from captioner.cli.arguments.caption_options import add_search_arguments, caption_options
+from captioner.cli.output import say
 from captioner.errors import DataError
 from captioner.options import BUNDLE_OPTIONS, CaptionOptions
-from captioner.printable import counted, printable
+from captioner.printable import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,17 +133,15 @@ def export(request: Request) -> int:
             evaluate=request.evaluate,
         )
     size = sum(path.stat().st_size for path in request.output.iterdir())
-    print(
-        f"captioner: {printable(str(request.output))}: {size / 1e6:.1f} MB; "
+    say(
+        f"{request.output}: {size / 1e6:.1f} MB; "
         f"{counted(parity.captions, 'caption')} alike in ONNX and PyTorch, "
-        f"log-probabilities within {parity.log_prob:.1e}, attention within {parity.attention:.1e}",
-        file=sys.stderr,
+        f"log-probabilities within {parity.log_prob:.1e}, attention within {parity.attention:.1e}"
     )
     if not request.int8:
-        print(
-            "captioner: without --int8 PHOTOS it has no INT8 graphs: it is slower on many CPUs than the"
-            " embedded model, and a few captions differ from those in INT8",
-            file=sys.stderr,
+        say(
+            "without --int8 PHOTOS it has no INT8 graphs: it is slower on many CPUs than the"
+            " embedded model, and a few captions differ from those in INT8"
         )
     return 0
 

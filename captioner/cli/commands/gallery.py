@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,15 +20,14 @@ from captioner.cli.arguments.model import (
     chosen_model,
     image_limits,
 )
-from captioner.cli.output import report_failure
+from captioner.cli.output import report_failure, say, with_progress
 from captioner.errors import CaptionerError, DataError, ImageUnreadableError, OptionsError
 from captioner.images.suffixes import is_archive
 from captioner.printable import printable
 
 if TYPE_CHECKING:
-    from captioner.images.limits import ImageLimits
     from captioner.options import CaptionOptions
-    from captioner.overlay.gallery import GallerySummary
+    from captioner.overlay.gallery import GalleryOptions, GallerySummary
 
 _RECORDS_LOOKED_AT = 100
 
@@ -45,16 +43,15 @@ class Request:
     model: LocalModel | ServedModel
     options: CaptionOptions
     output: Path
-    overwrite: bool
-    title: str | None
-    link_photos: bool
-    limits: ImageLimits
+    gallery: GalleryOptions
     quiet: bool
     corrections: Path | None
     """Decisions that replace captions and leave out rejected ones."""
 
     @classmethod
     def read(cls, args: argparse.Namespace) -> Request:
+        from captioner.overlay.gallery import GalleryOptions
+
         from_folder, root = find_source(args.source, args.images)
         return cls(
             source=args.source,
@@ -63,10 +60,12 @@ class Request:
             model=chosen_model(args, draws=True),
             options=with_alternatives(caption_options(args, attention=True)),
             output=args.output,
-            overwrite=args.overwrite,
-            title=args.title,
-            link_photos=args.link_photos,
-            limits=image_limits(args),
+            gallery=GalleryOptions(
+                title=args.title,
+                link_photos=args.link_photos,
+                limits=image_limits(args),
+                overwrite=args.overwrite,
+            ),
             quiet=args.quiet,
             corrections=args.corrections or found_corrections(args.source),
         )
@@ -130,28 +129,18 @@ def make_gallery(request: Request) -> int:
     summary = write_page(request)
     print(printable(str(summary.page)))
     if summary.failed:
-        print(f"captioner: {summary.failed} of {summary.photos} photos failed", file=sys.stderr)
+        say(f"{summary.failed} of {summary.photos} photos failed")
     return 1 if summary.failed else 0
 
 
-def write_page(request: Request, saves_to: str | None = None) -> GallerySummary:
-    """Write the page; `saves_to` is as `write_gallery` has it."""
+def write_page(request: Request) -> GallerySummary:
+    """Write the page."""
     from captioner.overlay.gallery import write_gallery
     from captioner.overlay.gallery.write import check_page
 
-    check_page(request.output, overwrite=request.overwrite)
+    check_page(request.output, overwrite=request.gallery.overwrite)
     records = _correct(_make_records(request) if request.from_folder else _find_records(request), request)
-    return write_gallery(
-        records,
-        request.output,
-        request.root,
-        title=request.title,
-        link_photos=request.link_photos,
-        limits=request.limits,
-        report=report_failure,
-        saves_to=saves_to,
-        overwrite=request.overwrite,
-    )
+    return write_gallery(records, request.output, request.root, request.gallery, report_failure)
 
 
 def _correct(records: Iterator[dict[str, Any]], request: Request) -> Iterator[Mapping[str, Any]]:
@@ -164,14 +153,13 @@ def _correct(records: Iterator[dict[str, Any]], request: Request) -> Iterator[Ma
 
     corrections = Corrections.read(request.corrections)
     if not request.quiet:
-        place = printable(str(request.corrections))
-        print(f"captioner: captions are shown as corrected in {place}", file=sys.stderr)
+        say(f"captions are shown as corrected in {request.corrections}")
 
     def is_rejected(error: Any) -> bool:
         return isinstance(error, Mapping) and error.get("code") == REJECTED
 
     named = ({**record, "image": str(record["image"])} for record in records)
-    decided = (corrections.decide(record, lambda same: same) or record for record in named)
+    decided = (corrections.decide(record) or record for record in named)
     return (record for record in decided if not is_rejected(record.get("error")))
 
 
@@ -194,9 +182,6 @@ def _find_records(request: Request) -> Iterator[dict[str, Any]]:
 def _make_records(request: Request) -> Iterator[dict[str, Any]]:
     """Caption the photos of a folder; one record per photo. What listing the folder showed to be no photo,
     such as a pipe, is not opened."""
-    from rich.console import Console
-    from rich.progress import track
-
     from captioner.folder.sources.files import find_photos
     from captioner.results import error_to_dict
 
@@ -207,15 +192,7 @@ def _make_records(request: Request) -> Iterator[dict[str, Any]]:
     )
     with request.model.open() as captioner:
         outcomes = captioner.caption_each(images, request.options)
-        console = Console(stderr=True, quiet=request.quiet)
-        shown = track(
-            outcomes,
-            "Captioning",
-            total=len(photos),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
+        shown = with_progress(outcomes, "Captioning", len(photos), quiet=request.quiet)
         for photo, outcome in zip(photos, shown, strict=True):
             if isinstance(outcome, CaptionerError):
                 yield error_to_dict(photo.name, outcome)

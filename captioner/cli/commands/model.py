@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from captioner.cli.output import say
 from captioner.errors import BundleError
 from captioner.options import BUNDLE_OPTIONS
 from captioner.printable import printable
@@ -112,7 +112,7 @@ def _list(as_json: bool) -> int:
             models[str(used)] = used
     except BundleError as error:
         used = None
-        print(f"captioner: {error}", file=sys.stderr)
+        say(str(error))
     if as_json:
         rows = [{"name": name, "folder": str(at), "used": at == used} for name, at in models.items()]
         print(json.dumps(rows, indent=2))
@@ -129,7 +129,7 @@ def _use(name: str) -> int:
 
     bundle = Bundle.load(model_folder(name))
     choose(name)
-    print(f"captioner: {printable(bundle.identity)} is used from now on", file=sys.stderr)
+    say(f"{bundle.identity} is used from now on")
     return 0
 
 
@@ -138,7 +138,7 @@ def _remove(name: str) -> int:
     from captioner.model.installed import remove
 
     then = f"; {DEFAULT_NAME} is used from now on" if remove(name) else ""
-    print(f"captioner: {printable(name)} was removed{then}", file=sys.stderr)
+    say(f"{name} was removed{then}")
     return 0
 
 
@@ -186,6 +186,6 @@ def _verify(bundle: Bundle, folder: Path) -> int:
         try_bundle(folder, bundle.digest)
         checked += ", graphs load and caption"
     else:
-        print("captioner: ONNX Runtime is not installed, so the graphs were not loaded", file=sys.stderr)
+        say("ONNX Runtime is not installed, so the graphs were not loaded")
     print(f"{printable(bundle.identity)}\t{checked}")
     return 0

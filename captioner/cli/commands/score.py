@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.values import given_flags
+from captioner.cli.output import say
 from captioner.cli.table import print_table
 from captioner.errors import OptionsError, how_to_install
 from captioner.printable import counted, printable
@@ -135,7 +135,7 @@ def score(request: Request) -> int:
     systems = [read_captions(path, images) for path in (request.captions, request.compare) if path]
     for path, captions in zip((request.captions, request.compare), systems, strict=False):
         if not any(map(str.strip, captions.values())):
-            print(f"captioner: {printable(str(path))}: all captions are empty", file=sys.stderr)
+            say(f"{path}: all captions are empty")
     options: dict[str, Any] = {
         "objects": objects_by_image(images),
         "meteor": load_meteor(request.meteor_data) if request.meteor else False,
@@ -143,13 +143,18 @@ def score(request: Request) -> int:
         "seed": request.seed,
     }
     if len(systems) == 1:
-        print_scores(evaluate_captions(systems[0], references, **options), as_json=request.as_json)
+        scores = evaluate_captions(systems[0], references, **options)
+        if request.as_json:
+            print(json.dumps(score_record(scores)))
+        else:
+            print_scores(scores)
     else:
         comparison = compare_captions(systems[0], systems[1], references, **options)
-        names = [printable(Path(path).name) for path in (request.captions, request.compare) if path]
-        _print_json(_comparison_record(comparison)) if request.as_json else _print_comparison(
-            comparison, names
-        )
+        if request.as_json:
+            print(json.dumps(_comparison_record(comparison)))
+        else:
+            names = [printable(Path(path).name) for path in (request.captions, request.compare) if path]
+            _print_comparison(comparison, names)
     return 0
 
 
@@ -162,8 +167,7 @@ def load_meteor(data: str | None) -> Meteor:
 
     meteor = Meteor.load(data)
     if meteor.key != "meteor":
-        variant = label(meteor.key)
-        print(f"captioner: {variant}; for METEOR 1.5: {how_to_install('metrics')}", file=sys.stderr)
+        say(f"{label(meteor.key)}; for METEOR 1.5: {how_to_install('metrics')}")
     return meteor
 
 
@@ -182,19 +186,11 @@ def _score_names(request: Request) -> int:
     captions = read_captions(request.captions, images)
     scores = score_naming(captions, {image.key: image.words for image in images})
     if request.as_json:
-        _print_json(scores.to_dict())
+        print(json.dumps(scores.to_dict()))
         return 0
     rows = [[label(name), f"{value:.2f}"] for name, value in scores.to_dict().items() if name != "images"]
     print_table([counted(scores.photos, "image"), "share"], rows)
     return 0
-
-
-def print_scores(scores: Scores, *, as_json: bool) -> None:
-    """Print a table, or a line of JSON, to stdout."""
-    if as_json:
-        _print_json(score_record(scores))
-    else:
-        _print_scores(scores)
 
 
 def score_record(scores: Scores) -> dict[str, Any]:
@@ -224,11 +220,8 @@ def _times_100(interval: tuple[float, float]) -> list[float]:
     return [round(100 * bound, 4) for bound in interval]
 
 
-def _print_json(record: dict[str, Any]) -> None:
-    print(json.dumps(record))
-
-
-def _print_scores(scores: Scores) -> None:
+def print_scores(scores: Scores) -> None:
+    """Print a table to stdout."""
     from captioner.metrics.tables import interval, label, statistics
 
     rows = [

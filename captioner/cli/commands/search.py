@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.corrections import DEFAULT, found_corrections
 from captioner.cli.arguments.values import positive
+from captioner.cli.output import say
 from captioner.errors import CaptionerError, DataError, OptionsError
 from captioner.images.suffixes import PICTURES, RAW
 from captioner.printable import counted, printable
@@ -103,7 +103,7 @@ def search(request: Request, words: str) -> int:
         else:
             print(f"{printable(one.photo.image)}\t{printable(one.photo.caption)}")
     if not found:
-        print(f"captioner: nothing was found in {counted(len(photos), 'caption')}", file=sys.stderr)
+        say(f"nothing was found in {counted(len(photos), 'caption')}")
     return 0
 
 
@@ -117,12 +117,11 @@ def read_captions(source: Path, corrections: Path | None = None) -> Iterator[Cap
     photos = list(_read(source))
     decided.match(image for image, _, _ in photos)
     if decided.ambiguous:
-        one = printable(decided.ambiguous[0])
-        print(f"captioner: not used: corrections of {one}, which may be of several photos", file=sys.stderr)
+        say(f"not used: corrections of {decided.ambiguous[0]}, which may be of several photos")
     count = 0
     for image, caption, others in photos:
         record: Mapping[str, Any] = {"image": image, "caption": caption}
-        record = decided.decide(record, lambda one: one) or record
+        record = decided.decide(record) or record
         if "error" not in record:  # rejected
             count += 1
             yield CaptionText(image, record["caption"], others if record["caption"] == caption else ())
@@ -184,5 +183,5 @@ def list_duplicates(folder: Path) -> int:
     for place, numbers in enumerate(groups):
         print("\n" * bool(place), *(f"{printable(names[number])}\n" for number in numbers), sep="", end="")
     if not groups:
-        print(f"captioner: no duplicates were found in {counted(len(names), 'photo')}", file=sys.stderr)
+        say(f"no duplicates were found in {counted(len(names), 'photo')}")
     return 1 if failed else 0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
+from captioner.cli.output import say
 from captioner.errors import OptionsError
 from captioner_server.captioning.model_source import ModelSource, find_models, parse_models
 from captioner_server.configuration.config import resolve, unknown_variables
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     from captioner_server.observation import logs
 
     for remark in unknown_variables(os.environ):
-        print(f"captioner: warning: {remark}", file=sys.stderr)
+        say(f"warning: {remark}")
     config = resolve(vars(args), os.environ, args.config)
     options, process = config.make(ServerOptions), config.make(ProcessOptions)
     named = parse_models(process.model)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from captioner.cli.arguments.model import add_device_argument, add_model_argument, add_threads_argument
+from captioner.cli.output import say
 from captioner.cli.table import print_table
 from captioner.cores import check_parallel
 from captioner.errors import DataError
@@ -132,10 +132,9 @@ def run(args: argparse.Namespace) -> int:
     if taught.harm and not request.force:
         raise DataError(f"the model was not kept: {'; '.join(taught.harm)}; --force keeps it as it is")
     for text in taught.harm:
-        print(f"captioner: kept although {text}", file=sys.stderr)
+        say(f"kept although {text}")
     shown = request.output if args.output else request.name
-    said = printable(f"the model is in {request.output}: captioner model use {shlex.quote(str(shown))}")
-    print(f"captioner: {said}", file=sys.stderr)
+    say(f"the model is in {request.output}: captioner model use {shlex.quote(str(shown))}")
     return 0
 
 

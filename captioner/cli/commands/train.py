@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import captioner
 from captioner.cli.arguments.model import add_device_argument, add_threads_argument
+from captioner.cli.output import say
 from captioner.configuration import read_toml
 from captioner.cores import check_parallel
 from captioner.errors import DataError, did_you_mean
@@ -131,7 +131,7 @@ def _train(request: Request, options: TrainOptions, folder: Path) -> None:
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C or another signal
         saved = folder / "last.pt"
         then = f"resumes from {saved}" if saved.exists() else "starts again: nothing was saved yet"
-        print(f"captioner: interrupted; the same command {then}", file=sys.stderr)
+        say(f"interrupted; the same command {then}")
         raise
     if (folder / "best.pt").exists():
         kept, what, release = folder / "best.pt", "best", ["--evaluate", str(data_root)]

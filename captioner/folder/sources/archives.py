@@ -19,9 +19,10 @@ from typing import IO, Any
 from captioner.errors import DataError, ImageUnreadableError, reason_of
 from captioner.files.zip_archive import Bounded, ZipArchive
 from captioner.folder.items import Found
-from captioner.folder.sources.files import stamp_of, too_many_bytes
+from captioner.folder.sources.files import stamp_of
 from captioner.folder.sources.selection import Selection
 from captioner.folder.sources.source import LeftOut, Source
+from captioner.images.limits import too_many_bytes
 from captioner.images.suffixes import ARCHIVE_KINDS
 
 _DAMAGE = (

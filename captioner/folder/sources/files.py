@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from unicodedata import normalize
 
-from captioner.errors import DataError, ImageTooLargeError, ImageUnreadableError, reason_of
+from captioner.errors import DataError, ImageUnreadableError, reason_of
 from captioner.folder.items import Found
 from captioner.folder.sources.selection import Selection
 from captioner.folder.sources.source import LeftOut
+from captioner.images.limits import too_many_bytes
 from captioner.images.suffixes import is_of_gallery
 
 Stamp = Callable[[os.stat_result], str]
@@ -162,10 +163,6 @@ def read_regular(path: Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
             return file.read(status.st_size), status
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         raise ImageUnreadableError(reason_of(error, "not a valid path")) from error
-
-
-def too_many_bytes(limit: int) -> ImageTooLargeError:
-    return ImageTooLargeError(f"more bytes than the limit of {limit} (max_bytes)")
 
 
 def stamp_of(status: os.stat_result) -> str:

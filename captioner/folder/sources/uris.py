@@ -10,10 +10,11 @@ from typing import Any
 
 from captioner.errors import DataError, ImageUnreadableError, OptionsError
 from captioner.folder.items import Found
-from captioner.folder.sources.files import FolderSource, ListSource, stamp_of_content, too_many_bytes
+from captioner.folder.sources.files import FolderSource, ListSource, stamp_of_content
 from captioner.folder.sources.selection import Selection
 from captioner.folder.sources.source import LeftOut, Source
 from captioner.folder.stores import open_filesystem, reason, shown
+from captioner.images.limits import too_many_bytes
 from captioner.images.suffixes import is_archive
 
 _LOOK_AT_ONCE = 1000

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from captioner.overlay.gallery.write import GallerySummary, write_gallery
+from captioner.overlay.gallery.write import GalleryOptions, GallerySummary, write_gallery
 
-__all__ = ["GallerySummary", "write_gallery"]
+__all__ = ["GalleryOptions", "GallerySummary", "write_gallery"]

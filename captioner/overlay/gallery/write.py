@@ -40,6 +40,23 @@ DESK = (
 """The scripts of every page with many photos."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GalleryOptions:
+    """How a gallery is made."""
+
+    title: str | None = None
+    """Of the page; None for the name of the folder of photos."""
+    link_photos: bool = False
+    """Whether views show the original files where a browser can, instead of copies of at most 1280 pixels."""
+    limits: ImageLimits = DEFAULT_LIMITS
+    """Photos beyond them become failures."""
+    saves_to: str | None = None
+    """The address, on the server of the page, that decisions are read from and sent to; without one they stay
+    in the browser."""
+    overwrite: bool = False
+    """Whether to replace also a page that is no gallery."""
+
+
 @dataclass(frozen=True, slots=True)
 class GallerySummary:
     """Summary of a written gallery."""
@@ -53,42 +70,32 @@ def write_gallery(
     records: Iterable[Mapping[str, Any]],
     out_path: str | Path,
     image_root: str | Path,
-    *,
-    title: str | None = None,
-    link_photos: bool = False,
-    limits: ImageLimits = DEFAULT_LIMITS,
+    options: GalleryOptions = GalleryOptions(),
     report: Callable[[str, str], None] | None = None,
-    saves_to: str | None = None,
-    overwrite: bool = False,
 ) -> GallerySummary:
     """Write OUT.html and the folder OUT.files beside it; both must be moved together.
 
     `records` are captions as `Caption.to_dict` makes them, or failures as `error_to_dict` does; they are read
     one by one, so that they may be produced while the gallery is written. `image` in a record is relative to
-    `image_root`; photos outside it are rejected. With `link_photos` the views show the original files where a
-    browser can, instead of copies of at most 1280 pixels. Photos beyond `limits` become failures.
-    `report` is called with the name of each photo that failed and the reason. `saves_to` is the address, on
-    the server of the page, that decisions are read from and sent to; without one they stay in the browser.
-
-    An existing gallery is replaced, with `overwrite` also a page that no gallery is. Raises `OptionsError` if
-    the files cannot be written.
+    `image_root`; photos outside it are rejected. `report` is called with the name of each photo that failed
+    and the reason. An existing gallery is replaced. Raises `OptionsError` if the files cannot be written.
     """
     page = Path(out_path)
-    check_page(page, overwrite=overwrite)
+    check_page(page, overwrite=options.overwrite)
     files = page.with_suffix(".files")
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
         with folder_aside(page.parent, _put_back) as aside:
             partial, old = aside / "new", aside / "old"
             _make_folders(partial, page)
-            link_from = page.parent if link_photos else None
-            entries = _make_entries(records, Path(image_root), link_from, limits, report)
+            link_from = page.parent if options.link_photos else None
+            entries = _make_entries(records, Path(image_root), link_from, options.limits, report)
             rows = _write_files(entries, partial)
             chunks = _write_index(rows, partial)
             failed = sum(row[3] is not None for row in rows)
-            name = title if title is not None else Path(image_root).resolve().name
-            check_page(page, overwrite=overwrite)  # again: making entries takes long
-            content = _page(name or "Photos", files.name, chunks, saves_to).encode()
+            name = options.title if options.title is not None else Path(image_root).resolve().name
+            check_page(page, overwrite=options.overwrite)  # again: making entries takes long
+            content = _page(name or "Photos", files.name, chunks, options.saves_to).encode()
             sync_folder(partial)
             _put_in_place(page, content, partial, old)
     except OSError as error:
@@ -199,16 +206,11 @@ def _write_entry(entry: Entry, number: int, files: Path) -> None:
 
 
 def _write_index(rows: list[list[Any]], files: Path) -> int:
-    chunks = list(_chunked(rows))
+    chunks = [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
     for number, chunk in enumerate(chunks):
         call = f"captionerGallery.receiveIndex({template.to_json(chunk)});\n"
         (files / "index" / f"{number}.js").write_text(call, encoding="ascii")
     return len(chunks)
-
-
-def _chunked(rows: list[list[Any]]) -> Iterator[list[list[Any]]]:
-    for start in range(0, len(rows), CHUNK):
-        yield rows[start : start + CHUNK]
 
 
 def _page(title: str, files_name: str, chunks: int, saves_to: str | None) -> str:

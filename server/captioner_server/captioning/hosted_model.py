@@ -163,16 +163,6 @@ class HostedModel:
     async def stream(
         self, ticket: Ticket, image: bytes, options: CaptionOptions
     ) -> AsyncGenerator[Word | Caption]:
-        """The words of an admitted image as they are decoded, then the caption."""
-        with self._counted(image):
-            pixels = await self._decode(ticket, image)
-            async with aclosing(self._words.timed(ticket, pixels, options)) as items:
-                async for item in items:
-                    yield item
-
-    async def stream_search(
-        self, ticket: Ticket, image: bytes, options: CaptionOptions
-    ) -> AsyncGenerator[Word | Caption]:
         """The words of an admitted image as greedy search decodes them, then the caption of the requested
         search."""
         with self._counted(image):

@@ -56,8 +56,7 @@ class WordStreams:
             if trace:
                 trace.end()
         compute_s = time.monotonic() - started
-        call.seconds["queue"] += started - submitted
-        call.seconds["compute"] += compute_s
+        call.add(started - submitted, compute_s)
         self._metrics.count_share(call.token, compute_s)
 
     async def untimed(

@@ -31,6 +31,7 @@ from captioner_server.http.pages.page import page_routes
 from captioner_server.http.pages.static_file import StaticFile
 from captioner_server.http.request.body import CaptionCall
 from captioner_server.intake.door import Door
+from captioner_server.intake.state import ServerState
 from captioner_server.intake.ticket import Kind
 from captioner_server.observation.journal import Journal
 from captioner_server.options import ServerOptions
@@ -63,14 +64,6 @@ def make_app(
         *(gallery.operations() if gallery else ()),
     ]
 
-    async def live(request: Request) -> Response:
-        return JSONResponse({"status": "SERVING"})
-
-    async def ready(request: Request) -> Response:
-        if reason := door.state.not_ready:
-            return error_response(NotServingError(reason, _RETRY_AFTER_S))
-        return JSONResponse({"status": "SERVING"})
-
     def file(path: str, content: str, kind: str, policy: str) -> Route:
         headers = {"Content-Security-Policy": policy}
         static = StaticFile(content.encode(), kind, headers, patience_s=options.stream_idle_s)
@@ -84,9 +77,7 @@ def make_app(
     app = Starlette(
         routes=[
             *map(route, operations),
-            Route("/health", ready),
-            Route("/healthz", live),
-            Route("/readyz", ready),
+            *_health_routes(door.state),
             file("/openapi.json", json.dumps(api), "application/json", "default-src 'none'"),
             file("/docs", docs_page(api), "text/html", POLICY),
             *page_routes(options.stream_idle_s),
@@ -98,6 +89,17 @@ def make_app(
     # Starlette would send callers of /docs/ to http:, also those that reach a proxy by https:.
     app.router.redirect_slashes = False
     return app
+
+
+def _health_routes(state: ServerState) -> list[Route]:
+    async def live(request: Request) -> Response:
+        return JSONResponse({"status": "SERVING"})
+
+    async def ready(request: Request) -> Response:
+        reason = state.not_ready
+        return error_response(NotServingError(reason, _RETRY_AFTER_S)) if reason else await live(request)
+
+    return [Route("/health", ready), Route("/healthz", live), Route("/readyz", ready)]
 
 
 def _not_found(known: Sequence[str], journal: Journal) -> Callable[[Request, Exception], Awaitable[Response]]:

@@ -49,7 +49,7 @@ class CaptionCalls:
             hosted = self._models.get(call.model)
             with ExitStack() as place:
                 place.enter_context(hosted.enter(ticket, call.options))
-                work = hosted.stream_search(ticket, call.image, call.options)
+                work = hosted.stream(ticket, call.image, call.options)
                 async with aclosing(buffered(work, place.close)) as items:
                     async for item in items:
                         kind = "caption" if isinstance(item, Caption) else "word"

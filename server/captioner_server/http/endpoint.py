@@ -42,6 +42,11 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+async def read_nothing(request: Request) -> str:
+    """For operations without a body."""
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Operation(Generic[T]):
     """A call of the API. `read` and `answer` raise `CaptionerError`s."""

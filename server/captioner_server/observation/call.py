@@ -36,8 +36,8 @@ class Call:
         """The name of its token; None for callers without one."""
         return self.caller if self.caller != self.peer else None
 
-    def add(self, queue_s: float, compute_s: float, batch_size: int) -> None:
-        """Add what one of its images took, and the size of the batch that the image was in."""
+    def add(self, queue_s: float, compute_s: float, batch_size: int = 0) -> None:
+        """Add what one of its images took, and the size of the batch that the image was in, if any."""
         self.batch_size = max(self.batch_size, batch_size)
         self.seconds["queue"] += queue_s
         self.seconds["compute"] += compute_s

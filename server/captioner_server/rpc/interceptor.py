@@ -16,12 +16,7 @@ from typing import Any
 import grpc
 
 from captioner.errors import CaptionerError
-from captioner_server.errors import (
-    INTERNAL,
-    NotServingError,
-    message_of,
-    release_frames,
-)
+from captioner_server.errors import INTERNAL, NotServingError, message_of, release_frames
 from captioner_server.intake.door import Door
 from captioner_server.intake.ticket import Kind, Ticket
 from captioner_server.observation.call import Call, current_call
@@ -97,7 +92,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             except CaptionerError as error:
                 self._journal.refuse(error)
                 release_frames(error)
-                await _abort(context, error, message_of(error), to_trailers(error))
+                await _abort(context, error)
 
         return grpc.stream_stream_rpc_method_handler(
             behaviour, lenient(handler.request_deserializer or bytes), handler.response_serializer
@@ -189,14 +184,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 release_frames(error)
                 if isinstance(error, NotServingError):
                     await self._state.held()
-                await _abort(context, error, reason, (*_trailers(call), *to_trailers(error)))
+                await _abort(context, error, _trailers(call))
             except Exception as error:
                 code, reason = "INTERNAL", type(error).__name__
                 log.exception("a defect, in %s %s", method, call.request_id)
                 release_frames(error)
                 internal = CaptionerError(INTERNAL)
                 self._journal.refuse(internal)
-                await _abort(context, internal, str(internal), (*_trailers(call), *to_trailers(internal)))
+                await _abort(context, internal, _trailers(call))
             finally:
                 if not method.startswith(_HEALTH):
                     self._journal.finish(call, code, reason, time.monotonic() - started, probe=probe)
@@ -224,14 +219,12 @@ def _metadata(context: grpc.aio.ServicerContext) -> dict[str, Any]:
 
 
 async def _abort(
-    context: grpc.aio.ServicerContext,
-    error: CaptionerError,
-    reason: str,
-    trailers: Sequence[tuple[str, str | bytes]],
+    context: grpc.aio.ServicerContext, error: CaptionerError, trailers: Sequence[tuple[str, str]] = ()
 ) -> None:
-    """End the call with an error. Raises `asyncio.CancelledError` if the caller has ended it meanwhile."""
+    """End the call with an error, and with these trailers beside its own. Raises `asyncio.CancelledError` if
+    the caller has ended it meanwhile."""
     try:
-        await context.abort(status_code(error), reason, tuple(trailers))
+        await context.abort(status_code(error), message_of(error), (*trailers, *to_trailers(error)))
     except grpc.aio.InternalError:
         raise asyncio.CancelledError from None
 

@@ -46,16 +46,12 @@ def left_behind(server: RunningServer, use: Callable[[HostedModel, float], Await
 
 @pytest.mark.parametrize("options", [CaptionOptions(beam_size=1), CaptionOptions(beam_size=3)])
 def test_a_stream_ends_with_all_its_parts(options: CaptionOptions) -> None:
-    async def stream(hosted: HostedModel, _: float) -> None:
-        await leave(hosted.stream(Ticket(), IMAGE, hosted.search.resolve(options)))
-
-    async def stream_search(hosted: HostedModel, deadline_s: float) -> None:
+    async def stream(hosted: HostedModel, deadline_s: float) -> None:
         ticket = Ticket(deadline_s=deadline_s)
-        await leave(hosted.stream_search(ticket, IMAGE, hosted.search.resolve(options)))
+        await leave(hosted.stream(ticket, IMAGE, hosted.search.resolve(options)))
 
     with serve(FakeModel()) as server:
         assert left_behind(server, stream) == []
-        assert left_behind(server, stream_search) == []
 
 
 def test_events_that_cannot_be_sent_end_the_stream() -> None:

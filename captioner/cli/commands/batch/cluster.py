@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, NoReturn
 
 from captioner.cli.arguments.model import LocalModel
 from captioner.cli.commands.batch.names import read_list
 from captioner.cli.commands.batch.request import Request
 from captioner.cli.commands.batch.wording import make_transform
-from captioner.cli.output import INTERRUPTED, interrupted
-from captioner.printable import counted, printable
+from captioner.cli.output import INTERRUPTED, interrupted, report_failure, say
+from captioner.cli.signals import handling
+from captioner.printable import counted
 
 if TYPE_CHECKING:
     from captioner.folder.cluster.options import RayOptions
@@ -30,7 +31,7 @@ def caption_on_cluster(request: Request, ray: RayOptions) -> int:
     assert isinstance(request.model, LocalModel)
     folder = request.model.bundle
     bundle = load_bundle(folder)
-    say = _say_nothing if request.quiet else _say
+    report = _say_nothing if request.quiet else say
     job = Job(
         uri=request.sources[0] if request.sources else ".",
         out=request.output,
@@ -48,45 +49,33 @@ def caption_on_cluster(request: Request, ray: RayOptions) -> int:
         wording=repr((request.text, request.min_confidence)),
         retry_failed=request.retry_failed,
         overwrite=request.overwrite,
-        report=say,
+        report=report,
     )
-    with _terminable(), redirect_stdout(sys.stderr), run:  # Ray prints what happens to nodes
-        return _work(run, say)
+    # Ray prints what happens to nodes.
+    with handling([signal.SIGTERM], _interrupt), redirect_stdout(sys.stderr), run:
+        return _work(run, report)
 
 
-def _work(run: RayRun, say: Callable[[str], None]) -> int:
-    """Do what is left; the exit status. Failures are printed, all else goes to `say`."""
-    say(f"{run.total - run.left} of {run.total} images are done already")
+def _work(run: RayRun, report: Callable[[str], None]) -> int:
+    """Do what is left; the exit status. Failures are printed, all else goes to `report`."""
+    report(f"{run.total - run.left} of {run.total} images are done already")
     done = 0
     try:
         for shard in run:
             done += shard.images
             for name, reason in shard.failed.items():
-                _say(f"{name}: {reason}")
-            say(f"{done} of {run.left} images")
+                report_failure(name, reason)
+            report(f"{done} of {run.left} images")
     except KeyboardInterrupt:
-        say(f"{interrupted(done, run.left)}; the same command resumes")
+        report(f"{interrupted(done, run.left)}; the same command resumes")
         return INTERRUPTED
-    say(f"{counted(run.total, 'image')} in all, {run.failed} of them failed")
+    report(f"{counted(run.total, 'image')} in all, {run.failed} of them failed")
     return 1 if run.failed else 0
 
 
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Handle SIGTERM like Ctrl-C: unfinished shards are discarded, finished ones are kept."""
-
-    def interrupt(number: int, frame: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _say(text: str) -> None:
-    print(f"captioner: {printable(text)}", file=sys.stderr)
+def _interrupt(number: int, frame: object) -> NoReturn:
+    """As Ctrl-C: unfinished shards are discarded, finished ones are kept."""
+    raise KeyboardInterrupt
 
 
 def _say_nothing(_: str) -> None:

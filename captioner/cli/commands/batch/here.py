@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -22,7 +21,8 @@ from captioner.cli.commands.batch.outputs import (
 )
 from captioner.cli.commands.batch.request import Request
 from captioner.cli.commands.batch.wording import make_transform
-from captioner.cli.output import INTERRUPTED, interrupted
+from captioner.cli.output import INTERRUPTED, interrupted, say
+from captioner.cli.signals import handling
 from captioner.errors import OptionsError
 from captioner.printable import counted
 
@@ -47,7 +47,8 @@ def caption_here(request: Request) -> int:
     corrections = read_corrections(request)
     stop = threading.Event()
     with _open_engine(request) as engine, _interruptible(stop):
-        wanted = _output_options(request, engine, corrections)
+        transform = make_transform(request, engine.calibration, corrections)
+        wanted = output_options(request, request.options, engine.grid, transform, request.folder)
         status, is_first, is_gone = 0, True, False
         while True:
             try:
@@ -59,7 +60,7 @@ def caption_here(request: Request) -> int:
                 if not request.watch:
                     raise
                 if not is_gone:
-                    print(f"captioner: {error}; the output stays as it is", file=sys.stderr)
+                    say(f"{error}; the output stays as it is")
                 is_gone = True
             if not request.watch or stop.wait(WATCH_EVERY_S):
                 return status
@@ -166,11 +167,6 @@ def _conclude(
     return 1 if failed else 0
 
 
-def _output_options(request: Request, engine: Engine, corrections: Corrections | None) -> OutputOptions:
-    transform = make_transform(request, engine.calibration, corrections)
-    return output_options(request, request.options, engine.grid, transform, request.folder)
-
-
 def _check_gallery(request: Request, page: Path) -> None:
     from captioner.folder.outputs import choose_format
     from captioner.overlay.gallery.write import check_page
@@ -184,12 +180,11 @@ def _check_gallery(request: Request, page: Path) -> None:
 def _write_gallery(request: Request, page: Path) -> None:
     from captioner.folder.outputs import output_files
     from captioner.folder.records import read_records
-    from captioner.overlay.gallery import write_gallery
+    from captioner.overlay.gallery import GalleryOptions, write_gallery
 
     [captions] = output_files(request.output, request.format)
-    write_gallery(
-        read_records(captions), page, request.paths[0], limits=request.limits, overwrite=request.overwrite
-    )
+    options = GalleryOptions(limits=request.limits, overwrite=request.overwrite)
+    write_gallery(read_records(captions), page, request.paths[0], options)
 
 
 @contextmanager
@@ -214,23 +209,14 @@ def _open_engine(request: Request) -> Iterator[Engine]:
                 report_unknown_keywords(engine.unknown_keywords)
 
 
-@contextmanager
-def _interruptible(stop: threading.Event) -> Iterator[None]:
+def _interruptible(stop: threading.Event) -> AbstractContextManager[None]:
     """Make the first Ctrl-C or SIGTERM end the run after the work in flight, and the second end it at
     once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        print("captioner: finishing the batches in flight; interrupt again to stop at once", file=sys.stderr)
+        say("finishing the batches in flight; interrupt again to stop at once")
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return handling((signal.SIGINT, signal.SIGTERM), interrupt)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.corrections import say_unused
 from captioner.cli.output import report_failure
-from captioner.printable import counted, printable
+from captioner.printable import counted
 
 if TYPE_CHECKING:
     from captioner.folder.corrections import Corrections
@@ -91,7 +91,7 @@ def unmatched_corrections(corrections: Corrections) -> Iterator[str]:
     ):
         if names:
             count = counted(len(names), "correction")
-            yield f"not used: {count} {what.format(printable(names[0]))}"
+            yield f"not used: {count} {what.format(names[0])}"
 
 
 def output_options(

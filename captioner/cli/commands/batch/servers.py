@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import queue
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
+from captioner.cli.output import say
 from captioner.errors import ImageError, OptionsError, OutputError
 from captioner.folder.engine import Loader
 from captioner.folder.items import Done, Item, Loaded
 from captioner.model.info import ModelInfo
 from captioner.options import CaptionOptions
-from captioner.printable import printable
 from captioner.protocol import Outcome
 from captioner.results import Caption
 from captioner_client import CaptionClient, ClientOptions
@@ -92,7 +91,7 @@ class ServerEngine:
                 loaded = loader.load(work[0], bytes, work[1])
                 if isinstance(loaded.payload, bytes):
                     payload = loaded.payload
-                    sent[count] = _without_payload(loaded)
+                    sent[count] = dataclasses.replace(loaded, payload=None)
                     count += 1
                     yield payload
                 else:
@@ -127,7 +126,7 @@ def _models(addresses: str, options: ClientOptions) -> list[ModelInfo]:
         if not infos:
             raise OptionsError(f"--server: {away[0]}", "server")
     for reason in away:
-        print(f"captioner: {printable(str(reason))}; continuing with the others", file=sys.stderr)
+        say(f"{reason}; continuing with the others")
     return infos
 
 
@@ -155,7 +154,3 @@ def _take(done: queue.SimpleQueue[_Message]) -> list[Done]:
         if isinstance(message, BaseException):
             raise message
     return [message for message in messages if isinstance(message, Done)]
-
-
-def _without_payload(loaded: Loaded) -> Loaded:
-    return Loaded(loaded.item, loaded.stamp, loaded.digest, None)

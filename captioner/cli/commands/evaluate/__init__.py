@@ -30,7 +30,7 @@ from captioner.cli.commands.score import (
     print_scores,
     score_record,
 )
-from captioner.cli.output import report_failure
+from captioner.cli.output import report_failure, with_progress
 from captioner.errors import CaptionerError, DataError, ImageError, ImageUnreadableError, OutputError
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def evaluate(request: Request) -> int:
     if request.as_json:
         print(json.dumps({**score_record(scores), **{name: each.to_dict() for name, each in found.items()}}))
     else:
-        print_scores(scores, as_json=False)
+        print_scores(scores)
         print_results(found)
     return 0
 
@@ -149,21 +149,11 @@ def _caption(
     tests: AttentionTests,
 ) -> tuple[dict[str, str], int]:
     """The captions by the names of the images, and how many images failed, which are reported."""
-    from rich.console import Console
-    from rich.progress import track
-
     from captioner.files.destination import replacing
     from captioner.surrogates import to_unicode
 
-    console = Console(stderr=True)
-    outcomes = track(
-        captioner.caption_each((_read(files, image.name) for image in images), request.options),
-        "captioning",
-        total=len(images),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
+    asked = captioner.caption_each((_read(files, image.name) for image in images), request.options)
+    outcomes = with_progress(asked, "captioning", len(images))
     captions: dict[str, str] = {}
     lines, failed = [], 0
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,6 +27,7 @@ from captioner_server.http.dialects.question.fields import (
 from captioner_server.http.dialects.question.question import Question
 from captioner_server.http.dialects.question.questions import Questions
 from captioner_server.http.errors import error_response
+from captioner_server.http.request.json_body import JsonBody
 from captioner_server.intake.ticket import Ticket
 
 VERSION = "0.12.0"
@@ -48,14 +49,7 @@ class Ollama:
         image = await self._questions.image(request, body, images, "images") if images else None
         if image is None and texts[1]:
             raise RequestError(NO_IMAGE, "images")
-        return self._questions.ask(
-            image,
-            body,
-            prompt=check_prompt(body, texts),
-            format=_answer_format_of(record),
-            stream=take(record, "stream", bool, True),
-            **_limits_of(record),
-        )
+        return self._ask(image, body, texts)
 
     async def read_chat(self, request: Request) -> Question:
         body = await self._questions.read(request)
@@ -74,14 +68,16 @@ class Ollama:
         if image is None and messages:
             inside = "; those of a chat belong into a message" if record.get("images") else ""
             raise RequestError(NO_IMAGE + inside, "images")
-        texts = [take(one, "content", str, "") for one in asked_last(messages)]
+        return self._ask(image, body, [take(one, "content", str, "") for one in asked_last(messages)])
+
+    def _ask(self, image: bytes | None, body: JsonBody, texts: Sequence[str]) -> Question:
         return self._questions.ask(
             image,
             body,
             prompt=check_prompt(body, texts),
-            format=_answer_format_of(record),
-            stream=take(record, "stream", bool, True),
-            **_limits_of(record),
+            format=_answer_format_of(body.record),
+            stream=take(body.record, "stream", bool, True),
+            **_limits_of(body.record),
         )
 
     async def generate(self, question: Question, ticket: Ticket) -> Response:
@@ -104,10 +100,6 @@ class Ollama:
             return JSONResponse({**head, **told(reply.text), **end})
         parts = [{**head, **told(piece), "done": False} for piece in reply.pieces]
         return Response(_lines([*parts, {**head, **told(""), **end}]), media_type="application/x-ndjson")
-
-    async def read_nothing(self, request: Request) -> str:
-        """For calls without a body."""
-        return ""
 
     async def read_name(self, request: Request) -> str:
         """The model that /api/show asks about."""

@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from captioner_server.errors import RequestError
-from captioner_server.http.endpoint import Operation
+from captioner_server.http.endpoint import Operation, read_nothing
 from captioner_server.http.off_loop import off_loop
 from captioner_server.http.pages.static_file import StaticFile
 from captioner_server.http.request.body import read_body
@@ -55,7 +55,7 @@ class Gallery:
         """The calls that read and keep decisions."""
         path = GALLERY_PATH + DECISIONS
         return [
-            Operation(f"GET {path}", Kind.QUERY, _read_nothing, len, self._list),
+            Operation(f"GET {path}", Kind.QUERY, read_nothing, len, self._list),
             Operation(f"POST {path}", Kind.QUERY, _read_changes, len, self._change),
         ]
 
@@ -69,17 +69,13 @@ class Gallery:
             Mount(GALLERY_PATH + files.name, StaticFiles(directory=files)),
         ]
 
-    async def _list(self, asked: str, ticket: Ticket) -> Response:
+    async def _list(self, nothing: str, ticket: Ticket) -> Response:
         # Escaped: names and captions may have lone surrogates, which UTF-8 cannot encode.
         return Response(json.dumps(self.decisions.list()), media_type="application/json")
 
     async def _change(self, changes: Sequence[Change], ticket: Ticket) -> Response:
         await off_loop(self.decisions.change, changes)
         return JSONResponse({"kept": len(changes)})
-
-
-async def _read_nothing(request: Request) -> str:
-    return ""
 
 
 async def _read_changes(request: Request) -> list[Change]:

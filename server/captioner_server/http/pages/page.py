@@ -7,10 +7,10 @@ from importlib.resources.abc import Traversable
 
 from starlette.routing import Route
 
-from captioner.maps.saliency import stops
 from captioner.overlay import template
 from captioner.overlay.gallery.write import DESK
 from captioner.overlay.page import page_shell
+from captioner.overlay.payload import packed_colormap
 from captioner.overlay.scene import OverlayOptions
 from captioner.words import forms
 from captioner.words.alt_text import alt_text_rules
@@ -72,9 +72,7 @@ def page_routes(patience_s: float) -> list[Route]:
     options = OverlayOptions()
     settings = {
         "alpha": options.alpha,
-        "colormap": "".join(
-            f"{red:02x}{green:02x}{blue:02x}" for red, green, blue in stops(options.colormap)
-        ),
+        "colormap": packed_colormap(options.colormap),
         "smallWords": sorted(FUNCTION_WORDS),
         "forms": forms.table(),
         "altText": alt_text_rules(),

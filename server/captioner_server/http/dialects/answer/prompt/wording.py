@@ -13,7 +13,7 @@ from typing import NamedTuple
 _ANY_CASE = re.IGNORECASE
 _REACH = 120
 """Characters around a word that say how it is meant."""
-_MOST_MENTIONS = 100
+_MOST_OCCURRENCES = 100
 """How many occurrences of a word in a prompt are examined."""
 _KEYWORDS = re.compile(r"\b(?:key[- ]?words?|hashtags?|tags|labels|categories)\b", _ANY_CASE)
 _HASHTAGS = re.compile(r"\bhashtags?\b", _ANY_CASE)
@@ -91,7 +91,7 @@ _DESCRIBING = re.compile(
 """Before "describe" in words about keywords: "tags that best describe it"."""
 
 
-class _Mention(NamedTuple):
+class _Occurrence(NamedTuple):
     """A word in a prompt, and what is before and after it in the same clause."""
 
     before: str
@@ -131,7 +131,7 @@ def asks_for_json_list(prompt: str) -> bool:
     return any(_wanted(_JSON_LIST, prompt))
 
 
-def _is_request(keywords: _Mention) -> bool:
+def _is_request(keywords: _Occurrence) -> bool:
     before = keywords.before
     if _OF_A_THING.search(before) or _STATED.match(keywords.after):
         return False
@@ -143,11 +143,11 @@ def _is_request(keywords: _Mention) -> bool:
     return keywords.begins and _FEW_WORDS.fullmatch(before) is not None and not _IN_THE_PHOTO.search(before)
 
 
-def _wanted(what: re.Pattern[str], prompt: str) -> Iterator[_Mention]:
+def _wanted(what: re.Pattern[str], prompt: str) -> Iterator[_Occurrence]:
     """Where a prompt names something, other than to say that it does not want it."""
-    for match in islice(what.finditer(prompt), _MOST_MENTIONS):
+    for match in islice(what.finditer(prompt), _MOST_OCCURRENCES):
         near = prompt[max(0, match.start() - _REACH) : match.start()]
         *rest, before = re.split(r"[.;:!?\n]", near)
         after = re.split(r"[.;:!?\n]", prompt[match.end() : match.end() + _REACH])[0]
         if not _NEGATED.search(before) and not _UNWANTED.match(after):
-            yield _Mention(before, match[0], after, bool(rest) or match.start() <= _REACH)
+            yield _Occurrence(before, match[0], after, bool(rest) or match.start() <= _REACH)
