@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from captioner.cli.arguments.values import new_path
 from captioner.errors import DataError
 from captioner.printable import printable
 
@@ -22,7 +23,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "checkpoints", type=Path, nargs="+", metavar="CHECKPOINT", help="best.pt or last.pt of a run"
     )
     parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="AVERAGE.pt", help="a new checkpoint"
+        "-o", "--output", type=new_path, required=True, metavar="AVERAGE.pt", help="a new checkpoint"
     )
 
 

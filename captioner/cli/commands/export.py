@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from captioner.cli.arguments.caption_options import add_search_arguments, caption_options
+from captioner.cli.arguments.values import new_path
 from captioner.errors import DataError
 from captioner.options import BUNDLE_OPTIONS, CaptionOptions
 from captioner.printable import counted, printable
@@ -59,7 +60,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Write a model bundle, and check that ONNX captions as PyTorch does.",
     )
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="best.pt or last.pt of a run")
-    parser.add_argument("-o", "--output", type=Path, metavar="BUNDLE", required=True, help="a new folder")
+    parser.add_argument("-o", "--output", type=new_path, metavar="BUNDLE", required=True, help="a new folder")
     parser.add_argument("--name", help="name of the model (default: that of the run)")
     parser.add_argument(
         "--card",

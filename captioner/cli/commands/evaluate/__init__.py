@@ -17,6 +17,7 @@ from captioner.cli.arguments.model import (
     chosen_model,
     image_limits,
 )
+from captioner.cli.arguments.values import new_path
 from captioner.cli.commands.evaluate.attention_tests import (
     AttentionTestRequest,
     AttentionTests,
@@ -96,7 +97,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="folders or zip files of the images (default: the folder of REFERENCES)",
     )
     parser.add_argument("--split", help="only the images of this split")
-    parser.add_argument("-o", "--output", type=Path, metavar="OUT.jsonl", help="keep the captions")
+    parser.add_argument("-o", "--output", type=new_path, metavar="OUT.jsonl", help="keep the captions")
     parser.add_argument("--json", action="store_true", help="print the scores as one JSON object")
     add_meteor_arguments(parser)
     add_arguments(parser)
