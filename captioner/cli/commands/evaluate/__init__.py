@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +124,7 @@ def evaluate(request: Request) -> int:
     with request.model.open() as captioner:
         tests.start(captioner)
         meteor = load_meteor(request.meteor_data) if request.meteor else False
-        captions, failed = _caption(request, captioner, images, files, tests)
+        captions, failed, is_kept = _caption(request, captioner, images, files, tests)
     if failed:
         raise DataError(f"{failed} of {len(images)} photos cannot be captioned")
     objects = {image.name: image.objects for image in images}
@@ -139,7 +140,7 @@ def evaluate(request: Request) -> int:
     else:
         print_scores(scores, as_json=False)
         print_results(found)
-    return 0
+    return 0 if is_kept else OutputError.exit_status
 
 
 def _caption(
@@ -148,12 +149,12 @@ def _caption(
     images: Sequence[CaptionedImage],
     files: ImageFiles,
     tests: AttentionTests,
-) -> tuple[dict[str, str], int]:
-    """The captions by the names of the images, and how many images failed, which are reported."""
+) -> tuple[dict[str, str], int, bool]:
+    """The captions by the names of the images; how many images failed, which are reported; and whether the
+    output, if there is one, was written."""
     from rich.console import Console
     from rich.progress import track
 
-    from captioner.files.destination import replacing
     from captioner.surrogates import to_unicode
 
     console = Console(stderr=True)
@@ -178,10 +179,22 @@ def _caption(
             lines.append(json.dumps(to_unicode(record)) + "\n")
             tests.add(image, caption)
     finally:
-        if request.output and lines:  # also those before an error or Ctrl-C
-            with replacing(request.output) as file:
-                file.write("".join(lines).encode())
-    return captions, failed
+        # Also those before an error or Ctrl-C.
+        is_kept = request.output is None or not lines or _write(request.output, lines)
+    return captions, failed, is_kept
+
+
+def _write(output: Path, lines: Sequence[str]) -> bool:
+    """Whether the captions could be written. If not, this is reported: the scores are worth as much."""
+    from captioner.files.destination import replacing
+
+    try:
+        with replacing(output) as file:
+            file.write("".join(lines).encode())
+    except OutputError as error:
+        print(f"captioner: {error}", file=sys.stderr)
+        return False
+    return True
 
 
 def _read(files: ImageFiles, name: str) -> bytes | ImageError:
