@@ -11,7 +11,7 @@ from pathlib import Path
 
 from captioner.cli.arguments.caption_options import add_search_arguments, caption_options
 from captioner.cli.arguments.values import new_path
-from captioner.errors import DataError
+from captioner.errors import DataError, reason_of
 from captioner.options import BUNDLE_OPTIONS, CaptionOptions
 from captioner.printable import counted, printable
 
@@ -158,7 +158,7 @@ def _read(path: Path, what: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {what} {path}: {error}") from None
+        raise DataError(f"cannot read {what} {path}: {reason_of(error)}") from None
 
 
 def _read_scores(text: str) -> tuple[str, dict[str, float]]:
@@ -167,4 +167,5 @@ def _read_scores(text: str) -> tuple[str, dict[str, float]]:
         values = json.loads(Path(file).read_bytes())
         return name, {key: float(value) for key, value in values.items() if isinstance(value, (int, float))}
     except (OSError, ValueError, ArithmeticError, AttributeError, RecursionError) as error:
-        raise DataError(f"--scores takes DATA=FILE with scores as JSON, got {text!r}: {error}") from None
+        reason = reason_of(error)
+        raise DataError(f"--scores takes DATA=FILE with scores as JSON, got {text!r}: {reason}") from None
