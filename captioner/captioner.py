@@ -7,7 +7,7 @@ from contextlib import closing
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, Self, cast, overload
+from typing import Any, Literal, NoReturn, Self, cast, overload
 
 import numpy as np
 
@@ -91,6 +91,9 @@ class Captioner(ModelDescription):
     def info(self) -> ModelInfo:
         """The model, and the limits of images and options."""
         return self._info
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a model in this process cannot be pickled or copied: load one in each process")
 
     def __repr__(self) -> str:
         return f"Captioner({self.model}, precision={self.precision}, device={self.device})"

@@ -32,8 +32,8 @@ def core_limit() -> int | None:
 def check_parallel(option: str, number: int | None) -> None:
     """Raise `OptionsError` for an `option` out of range: a number of threads or processes, or None."""
     most = max(_LEAST_LIMIT, 4 * available_cores())
-    if number is not None and not 1 <= number <= most:
-        raise OptionsError(f"{option} must be from 1 to {most}, got {number}", option)
+    if number is not None and not (isinstance(number, int) and 1 <= number <= most):
+        raise OptionsError(f"{option} must be from 1 to {most}, got {number!r}", option)
 
 
 def machine_cores() -> int:

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 import captioner
-from captioner.cli.arguments.values import named, number, whole
+from captioner.cli.arguments.values import named, new_path, number, whole
 from captioner.printable import printable
 
 COMMANDS = {
@@ -192,7 +192,11 @@ def print_completion(shell: str) -> int:
     parser, commands = build_parser(set(COMMANDS))
     for command in commands.values():
         for action in command._actions:
-            if action.nargs != 0 and action.choices is None and action.type in (None, str, Path, named):
+            if (
+                action.nargs != 0
+                and action.choices is None
+                and action.type in (None, str, Path, named, new_path)
+            ):
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
     print(shtab.complete(parser, shell))
     return 0

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 
 from captioner import __version__
 from captioner.errors import CaptionerError, reason_of
+from captioner.files.destination import writing
 from captioner.mcp.library import Library, Photo, captioned, failed
 from captioner.overlay.render import render_overlay
 from captioner.overlay.styles import DEFAULT_STYLE, PICTURE, styles_for
@@ -111,8 +112,13 @@ def make_server(library: Library) -> MCPServer:
         if output is not None:
             target = library.folders.place(output)
             target = target if target.suffix == ".png" else target.with_name(f"{target.name}.png")
-            with target.open("xb") as file:  # never over what is there, nor through a link
-                file.write(buffer.getvalue())
+            with writing(target), target.open("xb") as file:  # never over what is there, nor through a link
+                try:
+                    file.write(buffer.getvalue())
+                    file.flush()
+                except OSError:  # a full disk: half a picture would keep the whole one away
+                    target.unlink()
+                    raise
         return [caption.text, Image(data=buffer.getvalue(), format="png")]
 
     return server

@@ -2,7 +2,8 @@
 
 - JSON lines or CSV, as `captioner batch` writes them: `{"image": …, "caption": …}`; lines of failed images,
   which have an `error`, are no captions;
-- COCO results: `[{"image_id": …, "caption": …}]`, where the id is COCO's number or a file name.
+- COCO results: `[{"image_id": …, "caption": …}]`, where the id is COCO's number or a file name;
+- a folder of photos with text files.
 """
 
 from __future__ import annotations
@@ -13,12 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError
-from captioner.references import CaptionedImage, image_key, read_text
+from captioner.references import CaptionedImage, NoCaptionsError, image_key, read_text
 from captioner.references.json_text import json_lines, parse_json
-from captioner.references.tables import CAPTION_COLUMNS, IMAGE_COLUMNS, csv_rows, first_of, is_csv
+from captioner.references.tables import (
+    CAPTION_COLUMNS,
+    IMAGE_COLUMNS,
+    csv_rows,
+    first_of,
+    is_csv,
+    read_sidecars,
+)
 from captioner.surrogates import image_of
 
-_FORMATS = "captions to score are read from JSON lines or CSV of captioner batch, or COCO results"
+_FORMATS = (
+    "captions to score are read from JSON lines or CSV of captioner batch, COCO results, or a folder of "
+    "photos with text files"
+)
 
 
 def references_by_image(images: Sequence[CaptionedImage]) -> dict[str, tuple[str, ...]]:
@@ -48,8 +59,7 @@ def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[st
     """The captions of a file by `CaptionedImage.key`; those of other images than `images` too, where their
     names are known. Raises `DataError` when the file is malformed or has two captions for one of `images`."""
     path = Path(path)
-    text = read_text(path, wanted=_FORMATS)
-    records = _csv_records(path, text) if is_csv(path, text) else _json_records(path, text)
+    records = _folder_records(path) if path.is_dir() else _file_records(path)
     keys, wanted = keys_by_number(images), {image.key for image in images}
     captions: dict[str, str] = {}
     for place, record in records:
@@ -60,6 +70,21 @@ def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[st
             raise DataError(f"{place}: a second caption of {key}")
         captions.setdefault(key, caption)
     return captions
+
+
+def _folder_records(folder: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        images = read_sidecars(folder)
+    except NoCaptionsError:
+        raise DataError(f"{folder}: a folder; no photo in it has a text file; {_FORMATS}") from None
+    for image in images:
+        for caption in image.captions:
+            yield f"{folder}, {image.name}", {"image": image.name, "caption": caption}
+
+
+def _file_records(path: Path) -> Iterator[tuple[str, Any]]:
+    text = read_text(path, wanted=_FORMATS)
+    return _csv_records(path, text) if is_csv(path, text) else _json_records(path, text)
 
 
 def _csv_records(path: Path, text: str) -> Iterator[tuple[str, Any]]:

@@ -89,8 +89,9 @@ def chosen() -> Path | None:
         return None
     folder = installed_models().get(name, Path(name))
     if not (folder / MANIFEST).is_file():
+        said = clip(name) or "''"
         raise BundleError(
-            f"the model {name}, chosen with captioner model use, is gone; choose another, such as default"
+            f"the model {said}, chosen with captioner model use, is gone; choose another, such as default"
         )
     return folder
 
@@ -151,11 +152,11 @@ def _chosen_name() -> str | None:
         choice = _choice()
         if not os.path.exists(choice):  # noqa: PTH110 (False also where it may not be reached)
             return None
-        return os.fsdecode(choice.read_bytes()).removesuffix("\n")
+        return os.fsdecode(choice.read_bytes().rstrip(b"\0")).removesuffix("\n")
     except OutputError:
         return None
     except OSError as error:
-        raise BundleError(f"cannot read {choice}: {error}") from None
+        raise BundleError(f"cannot read {choice}: {reason_of(error)}") from None
 
 
 def _choice() -> Path:
@@ -166,13 +167,14 @@ def _choice() -> Path:
 def _home() -> Path:
     """The user's folder for captioner, as the system has it. Raises `OutputError` for a user without a
     home."""
-    if given := os.environ.get("CAPTIONER_HOME"):
-        return Path(given)
     try:
+        if given := os.environ.get("CAPTIONER_HOME"):  # no shell may have seen a ~ in it
+            return Path(given).expanduser()
         if sys.platform == "win32":
             return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "captioner"
         if sys.platform == "darwin":
             return Path.home() / "Library" / "Application Support" / "captioner"
-        return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "captioner"
+        data = Path(os.environ.get("XDG_DATA_HOME", ""))
+        return (data if data.is_absolute() else Path.home() / ".local" / "share") / "captioner"
     except RuntimeError:
         raise OutputError("this user has no home: name a folder for models in CAPTIONER_HOME") from None

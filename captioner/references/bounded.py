@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from pathlib import Path
@@ -16,11 +17,13 @@ MAX_BYTES = 2**30
 """The largest file of captions. Those of COCO have a tenth of this."""
 MAX_SIDECAR_BYTES = 2**20
 """The largest text file that belongs to one photo."""
+_LOG = logging.getLogger(__name__)
 
 
 def read_text(path: Path, most: int = MAX_BYTES, *, wanted: str = TEXT_FORMATS) -> str:
-    """A file in UTF-8, or in UTF-16 with a byte order mark, of at most so many bytes. Raises `DataError`,
-    which tells what is `wanted` of a folder and of what is no text."""
+    """A file in UTF-8, or in UTF-16 with a byte order mark, of at most so many bytes, without the zeros that
+    a power failure leaves at its end. Raises `DataError`, which tells what is `wanted` of a folder and of
+    what is no text."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -36,8 +39,11 @@ def read_text(path: Path, most: int = MAX_BYTES, *, wanted: str = TEXT_FORMATS) 
     encoding = "utf-16" if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig"
     try:
         text = content.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
-        if "\0" not in text:  # as in UTF-32, and UTF-16 without a mark
-            return text
+        written = text.rstrip("\0")
+        if "\0" not in written:  # as in UTF-32, and UTF-16 without a mark
+            if written != text:
+                _LOG.warning("%s ends in zeros, as after a power failure: what was there is lost", path)
+            return written
     except UnicodeDecodeError:
         if b"\0" in content:
             raise DataError(f"{path}: not a text file; {wanted}") from None

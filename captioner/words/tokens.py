@@ -10,7 +10,8 @@ import regex
 
 # A word is letters and digits with inner apostrophes or hyphens kept ("t-shirt", "man's"). Combining marks
 # and joiners belong to the letter before them (UAX 29): `re` would split most words of Hindi at their vowels.
-_WORD = regex.compile(r"[^\W_]+(?:['’·״-][^\W_]+)*")
+_WORD = regex.compile(r"[^\W_]+(?:['’·״\u2010\u2011-][^\W_]+)*")
+_PLAIN = str.maketrans("’\u2010\u2011", "'--")
 
 # Joiners that change how letters are written: after and before a virama (Hindi, Sinhala, Bengali), and
 # between letters that would be connected (Persian). Elsewhere they show nothing.
@@ -18,7 +19,8 @@ _JOINER = regex.compile(
     r"(?<=\p{ccc=virama})[\u200c\u200d]|(?<=\p{L})\u200d(?=\p{ccc=virama})"
     r"|(?<=[\p{Arabic}\p{M}])\u200c(?=\p{Arabic})"
 )
-_ANY_JOINER = regex.compile(rf"({_JOINER.pattern})|[\u200c\u200d]")
+_ANY_JOINER = regex.compile(rf"({_JOINER.pattern})|[\u200c\u200d\u2060\u00ad]")
+"""Also word joiners and soft hyphens, of which nothing shows either."""
 
 # Han, kana, and the scripts of Southeast Asia (Thai, Lao, Khmer, Burmese): words are not written apart.
 _RUN = regex.compile(r"(?P<east>[\p{Han}\p{Hiragana}\p{Katakana}ー]+)|\p{Line_Break=Complex_Context}+")
@@ -30,11 +32,11 @@ _SHARE = 0.1
 def tokenize(text: str) -> list[str]:
     """The lower-cased words of a caption without punctuation, as used in training. Composed and decomposed
     letters are equal."""
-    return [word.replace("’", "'") for word in _WORD.findall(lowered(text))]
+    return [word.translate(_PLAIN) for word in _WORD.findall(lowered(text))]
 
 
 def lowered(text: str) -> str:
-    """Text in lower case, its letters composed, without joiners that join nothing."""
+    """Text in lower case, its letters composed, without joiners and soft hyphens that show nothing."""
     if text.isascii():
         return text.lower()
     # `str.lower` makes "i" and a dot of the Turkish capital, so that "İki" and "iki" would be two words.

@@ -10,6 +10,7 @@ import re
 import socket
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,10 @@ SERVICE = "captioner.v1.CaptionService"
 MAX_ANSWER_BYTES = 2**25
 """Longer answers are rejected. The largest legal one has maps of 256 x 256 float32 weights for 64 words:
 16 MiB, and some KiB of text."""
-_HOST = re.compile(r"[\w.-]+|[\da-fA-F:.]+(%[\w.-]+)?")
-"""A name, or an address of IPv4 or IPv6."""
+_NAME = re.compile(r"[\w.-]+")
+"""A host's name, or an address of IPv4."""
+_SCOPED = re.compile(r"[^%]+(%[\w.-]+)?")
+"""An address of IPv6, where its other characters are right."""
 _MAX_SOCKET_BYTES = 107
 """The longest path of a Unix socket, without the byte that ends it."""
 _opened_in: int | None = None
@@ -219,7 +222,7 @@ def _split(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     is_port = port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65536
-    if not colon or not _HOST.fullmatch(host) or not is_port:
+    if not colon or not _is_host(host) or not is_port:
         raise OptionsError(f"a server's address is HOST:PORT, got {clip(address)!r}", "server")
     try:
         host.encode("idna")  # as looking it up does
@@ -227,6 +230,14 @@ def _split(address: str) -> tuple[str, int]:
         reason = "parts between dots have 1 to 63 letters, digits or hyphens"
         raise OptionsError(f"no host can have the name {clip(host)!r}: {reason}", "server") from None
     return host, int(port)
+
+
+def _is_host(host: str) -> bool:
+    if _NAME.fullmatch(host):
+        return True
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).version == 6 and _SCOPED.fullmatch(host) is not None
+    return False
 
 
 def _join(host: str, port: int) -> str:

@@ -18,7 +18,7 @@ from captioner.images.limits import ImageLimits
 from captioner.images.workers import DEFAULT_MAX_CPU_S
 from captioner.options import MAX_BEAM_SIZE, MAX_WORDS
 
-_HOST = re.compile(r"\[[^/\]]*\]|[^/:]*")
+_HOST = re.compile(r"\[[^/\]\s]+\]|[^/:\s]+")
 _URL = re.compile(r"https?://[^/]+")
 _ORIGIN = re.compile(r"\*|(?!file:)[a-z][a-z0-9+.-]*://[^\s/?#@]+")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import grpc
 from grpc_health.v1 import health_pb2_grpc
 
+from captioner.errors import clip
 from captioner.protocol import PixelModel
 from captioner.v1 import captioner_pb2, captioner_pb2_grpc
 from captioner_server.captioning.models import Models
@@ -203,13 +203,20 @@ def _tracing(options: ServerOptions) -> Tracing | None:
 
 def _check_socket(address: str) -> None:
     """Raises `ServerStartError` for the Unix socket of another server that runs: gRPC would take it away, and
-    remove it at its end."""
+    remove it at its end; and for a path that is too long for a socket."""
     path = address.removeprefix("unix:")
     if path == address:
         return
-    with suppress(OSError), socket.socket(socket.AF_UNIX) as other:  # as a rule, nobody listens
-        other.settimeout(1.0)
-        other.connect(path.removeprefix("//"))
+    try:
+        with socket.socket(socket.AF_UNIX) as other:
+            other.settimeout(1.0)
+            other.connect(path.removeprefix("//"))
+    except OSError as error:  # as a rule, nobody listens
+        if error.errno is None and not isinstance(error, TimeoutError):
+            raise ServerStartError(
+                f"cannot listen on {clip(address)}: {error}"
+            ) from None  # Python's own check
+    else:
         raise ServerStartError(f"cannot listen on {address}: another server does")
 
 

@@ -25,3 +25,11 @@ def test_a_measurement_names_the_photo_that_it_cannot_read(tiny_bundle, tmp_path
         photo = str(tmp_path / place)
         assert main(["bench", PHOTO, photo, "--model", str(tiny_bundle), "--device", "cpu"]) == 2
         assert capsys.readouterr().err.startswith(f"captioner: {photo}: {reason}")
+
+
+@pytest.mark.parametrize(
+    "flags", [("--batch-sizes", "1", "1" + "0" * 19), ("--seconds", "inf"), ("--seconds", "nan")]
+)
+def test_a_measurement_has_an_end(flags: tuple[str, ...], capsys) -> None:
+    assert main(["bench", "--device", "cpu", *flags]) == 2
+    assert capsys.readouterr().err.startswith(f"captioner: {flags[0]} must be ")

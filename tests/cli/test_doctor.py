@@ -91,6 +91,11 @@ def test_cuda_that_cannot_be_used(tiny_bundle: Path, capsys: pytest.CaptureFixtu
     assert status == 1 and "CUDA:99 cannot be used" in report["problems"][0]
 
 
+def test_one_fault_is_one_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    [problem] = _report(capsys, "--model", "nope")[1]["problems"]
+    assert problem.startswith("there is no model nope")
+
+
 @pytest.mark.parametrize(
     "damage", ["raise ValueError('half\\nof it')", "import there_is_no_such_module", "1/0"]
 )

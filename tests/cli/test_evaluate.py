@@ -93,6 +93,16 @@ def test_no_input_is_overwritten(
     assert (photos / "cat.txt").read_text() == "a cat"
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is full")  # noqa: PTH110
+def test_a_full_disk_takes_the_captions_and_leaves_the_scores(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--json", "--no-meteor", "-o", "/dev/full"]) == 2
+    shown, said = capsys.readouterr()
+    assert "cider" in json.loads(shown)
+    assert said == "captioner: cannot write /dev/full: No space left on device\n"
+
+
 def test_captions_of_names_that_are_not_utf_8_are_json_for_all(command: list[str], tmp_path: Path) -> None:
     photos, out, name = tmp_path / "photos", tmp_path / "out.jsonl", os.fsdecode(b"lat\xe9.jpg")
     photos.mkdir()

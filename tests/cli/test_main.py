@@ -243,6 +243,15 @@ def test_a_file_that_looks_like_an_argument(tmp_path, monkeypatch, capsys) -> No
         assert "unknown argument -beach.jpg; the file of this name is ./-beach.jpg" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["evaluate", "export", "teach", "train", "average"])
+def test_what_is_not_printed_makes_no_file_named_like_stdout(command, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        main([command, "x", "y", "-o", "-"])
+    assert caught.value.code == 2 and "- is not a file name" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

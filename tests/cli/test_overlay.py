@@ -239,3 +239,14 @@ def test_a_word_that_one_caption_lacks_fails_that_photo_only(run, tmp_path, caps
     recursive = ("overlay", tmp_path, "--recursive", "-o", tmp_path / "{stem}.png", "--words", "64")
     assert run(*recursive) == 1
     assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_a_name_that_is_too_long_for_its_overlay_fails_that_photo_only(run, tmp_path, capsys) -> None:
+    for name in (f"{'x' * 250}.jpg", "b.jpg", "c.jpg"):
+        shutil.copy(CAT, tmp_path / name)
+    (tmp_path / "b-map.png").mkdir()
+    assert run("overlay", tmp_path, "--recursive", "-o", tmp_path / "{stem}-map.png", "--width", 200) == 1
+    assert (tmp_path / "c-map.png").is_file()
+    errors = capsys.readouterr().err.splitlines()
+    assert ["it is a folder" in error for error in errors] == [True, False]
+    assert "File name too long" in errors[1]

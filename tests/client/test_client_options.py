@@ -104,6 +104,7 @@ def test_files_may_be_named_by_texts() -> None:
         *("", "host", "host:", ":1", "host:0", "host:x", "host:²", [], ["a:1", ""]),
         *("http://localhost:50051", "a b:1", "localhost:1:2", "host/path:1", "unix:/tmp/a,b:1"),
         *(f"{'a' * 64}:1", "a..b:50051", ".:1", f"{'é' * 60}:1", ["a:1", "a..b:1"]),
+        *("::1", "::", "[::1", "[::1]", "::1::1:7", "[fe80::1%]:7", "[fe80::1%a b]:7"),
         *("unix:", "unix://", f"unix:/{'a' * 107}", f"unix:/{'é' * 54}"),
     ],
 )

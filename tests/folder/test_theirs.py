@@ -73,12 +73,19 @@ PERSONS = (
     "IPTC:Caption-Abstract=Grandmother with the cat",
     "XMP-tiff:ImageDescription=Grandmother with the cat",
     "IFD0:XPComment=Grandmother with the cat",
+    "ExifIFD:UserComment=Grandmother's cat, 1999",
+    "ExifIFD:UserComment=Мурка спит",
 )
 CAMERAS = (
     "EXIF:ImageDescription=OLYMPUS DIGITAL CAMERA",
     "EXIF:ImageDescription=SONY DSC",
     "EXIF:ImageDescription=DCIM\\100MEDIA\\DJI_0001.JPG",
     "EXIF:ImageDescription=   ",
+    "ExifIFD:UserComment=oplus_1048864",
+    "ExifIFD:UserComment=Screenshot",
+    'ExifIFD:UserComment={"mirror":false,"sensor_type":"rear"}',
+    "ExifIFD:UserComment=filter: 0; fileterIntensity: 0.0; filterMask: 0;",
+    "ExifIFD:UserComment=a cat on a table, best quality\nSteps: 20, Sampler: Euler a",
 )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from support.disks import filled
 from support.patience import PATIENCE_S
 from support.processes import child_environment
 
@@ -165,6 +166,17 @@ def test_an_overlay_is_shown_and_written_beside_the_photos_only(library, photos)
     for place in ("dogs/a-map.png", "../b.png", "away/b.png", "no-folder/b.png", "", ".."):
         assert call(library, "overlay", path="a.png", output=place).is_error, place
     assert call(library, "overlay", path="broken.jpg").is_error
+
+
+@pytest.mark.skipif("__import__('os').name != 'posix'", reason="mounts")
+def test_a_full_disk_leaves_no_half_of_an_overlay(mount, tiny_captioner) -> None:
+    disk = mount("-t", "tmpfs", "-o", "size=1m", "tmpfs")
+    Image.new("RGB", (40, 30)).save(disk / "a.png")
+    library = Library(AllowedFolders([disk]), tiny_captioner, CaptionOptions(attention=False))
+    with filled(disk, 4096):
+        told = call(library, "overlay", path="a.png", output="map.png")
+        assert told.is_error and told.content[0].text.endswith("map.png: No space left on device")
+    assert not call(library, "overlay", path="a.png", output="map.png").is_error
 
 
 @pytest.mark.parametrize(

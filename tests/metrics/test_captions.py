@@ -50,6 +50,19 @@ def test_coco_results_are_matched_by_number(tmp_path: Path) -> None:
     assert read_captions(path, IMAGES) == {"COCO_val2014_000000000042": "a dog", "cat": "a cat", "y": "it"}
 
 
+def test_text_files_of_a_folder_as_batch_writes_them(tmp_path: Path) -> None:
+    for name, suffix in (("cat.jpg", ".txt"), ("COCO_val2014_000000000042.png", ".caption")):
+        (tmp_path / name).touch()
+        (tmp_path / name).with_suffix(suffix).write_text("a dog\n")
+    assert read_captions(tmp_path, IMAGES) == {"COCO_val2014_000000000042": "a dog", "cat": "a dog"}
+    (tmp_path / "cat.txt").write_text("a dog\na cat\n")
+    with pytest.raises(DataError, match=r"cat\.jpg: a second caption of cat"):
+        read_captions(tmp_path, IMAGES)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no photo in it has a text file"):
+        read_captions(tmp_path / "empty", IMAGES)
+
+
 def test_a_name_of_thousands_of_digits_has_no_number() -> None:
     assert keys_by_number([CaptionedImage(f"{'1' * 4400}.jpg", ("a dog",), "val"), IMAGES[0]]) == {
         42: "COCO_val2014_000000000042"

@@ -16,7 +16,14 @@ from captioner.captioner import Captioner
 from captioner.cli.main import main
 from captioner.errors import BundleError
 from captioner.model.bundle import DEFAULT, Bundle
-from captioner.model.installed import choose, chosen, installed_models, model_folder, provided_models
+from captioner.model.installed import (
+    choose,
+    chosen,
+    installed_models,
+    model_folder,
+    provided_models,
+    taught_folder,
+)
 
 
 @pytest.fixture
@@ -145,6 +152,35 @@ def test_a_user_without_a_home_has_the_models_of_packages(
     assert main(["model", "use", "default"]) == 2
     [said] = capsys.readouterr().err.splitlines()
     assert ("cannot write" if home else "CAPTIONER_HOME") in said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the folder of Linux")
+def test_variables_name_folders_as_a_shell_and_the_specification_of_xdg_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Units of systemd and files of variables hold a ~ that no shell sees."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("CAPTIONER_HOME", "~/mine")
+    assert taught_folder() == tmp_path / "mine" / "models"
+    monkeypatch.delenv("CAPTIONER_HOME")
+    monkeypatch.setenv("XDG_DATA_HOME", "not/absolute")
+    assert taught_folder() == tmp_path / ".local" / "share" / "captioner" / "models"
+
+
+@pytest.mark.parametrize("content", [b"", bytes(4096), None])
+def test_a_choice_that_a_power_failure_has_emptied_is_said_briefly(
+    content: bytes | None, user_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+
+    if content is None:
+        (user_folder / "model").mkdir()
+    else:
+        (user_folder / "model").write_bytes(content)
+    assert main(["model", "show"]) == 2
+    expected = (
+        f"cannot read {user_folder / 'model'}: Is a directory" if content is None else "the model '', cho"
+    )
+    assert capsys.readouterr().err.startswith(f"captioner: {expected}")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="folders have no such rights")

@@ -142,6 +142,19 @@ def test_text_with_a_byte_order_mark_is_read(tmp_path: Path, encoding: str) -> N
     assert read_references(tmp_path / "a.csv")[0].captions == ("a café",)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_zeros_that_a_power_failure_leaves_at_the_end_are_said(
+    encoding: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("image,caption\na.jpg,a café\n".encode(encoding) + bytes(4096))
+    assert read_references(path)[0].captions == ("a café",)
+    assert caplog.messages == [f"{path} ends in zeros, as after a power failure: what was there is lost"]
+    path.write_text("image,caption\na.jpg,a ca\0fé\n", encoding=encoding)
+    with pytest.raises(DataError, match="not in UTF-8"):
+        read_references(path)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

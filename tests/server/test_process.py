@@ -103,6 +103,15 @@ def test_a_taken_port_is_one_line_and_exit_status_2() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_path_that_is_too_long_for_a_socket_is_said() -> None:
+    command = [sys.executable, str(FAKE_SERVER), "0", f"host='unix:/tmp/{'x' * 120}'"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_S, env=child_environment()
+    )
+    assert done.returncode == 2
+    assert f"{'x' * 120}: AF_UNIX path too long" in done.stderr
+
+
 def test_metrics_logs_and_probe_tell_what_happens() -> None:
     with server_process(metrics_port=0) as server:
         assert probe.main([server.address]) == 0

@@ -30,6 +30,8 @@ def test_batch_sizes_are_powers_of_two_and_the_largest(most: int, sizes: tuple[i
         {"host": "127.0.0.1:99"},
         {"host": "[::1]:99"},
         {"host": "http://127.0.0.1"},
+        {"host": ""},
+        {"host": "localhost "},
         {"metrics_host": "localhost:99"},
         {"metrics_host": "unix:/run/metrics.sock"},
         {"max_wait_s": float("nan")},

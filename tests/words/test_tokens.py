@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from captioner.words.tokens import find_unspaced, tokenize
+from captioner.words.tokens import find_unspaced, lowered, tokenize
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,12 @@ def test_sentences_without_spaces_are_found(text: str) -> None:
 )
 def test_words_written_apart_are_fine(text: str) -> None:
     assert find_unspaced([text]) is None
+
+
+def test_hyphens_of_word_processors_are_the_usual_ones_and_soft_ones_none() -> None:
+    text = "An auto\u00admobile, a t\u2011shirt, a t\u2010shirt, a\u2060b \u00ad \u2011"
+    assert tokenize(text) == ["an", "automobile", "a", "t-shirt", "a", "t-shirt", "ab"]
+    assert lowered("Auto\u00admobile") == "automobile"
 
 
 def test_a_few_foreign_names_are_no_sentences() -> None:

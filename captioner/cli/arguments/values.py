@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from captioner.errors import OptionsError
 from captioner.model.graphs.device import check_device
@@ -22,6 +23,13 @@ def named(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("an empty name (a variable that is not set?)")
     return text
+
+
+def new_path(text: str) -> Path:
+    """Where to write. Commands that write to stdout have their own argument."""
+    if text == "-":
+        raise argparse.ArgumentTypeError("- is not a file name (./- is one)")
+    return Path(named(text))
 
 
 def whole(text: str) -> int:

@@ -6,6 +6,7 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
+from captioner.cli.arguments.values import new_path
 from captioner.cli.output import say
 from captioner.errors import DataError
 
@@ -21,7 +22,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "checkpoints", type=Path, nargs="+", metavar="CHECKPOINT", help="best.pt or last.pt of a run"
     )
     parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="AVERAGE.pt", help="a new checkpoint"
+        "-o", "--output", type=new_path, required=True, metavar="AVERAGE.pt", help="a new checkpoint"
     )
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from captioner.options import CaptionOptions
 
 BATCH_SIZES = (1, 8, 32)
+_MOST_PHOTOS, _MOST_SECONDS = 1024, 3600
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -59,8 +60,10 @@ class Request:
     def read(cls, args: argparse.Namespace) -> Request:
         if args.server:
             raise OptionsError("--server: bench measures a model on this machine")
-        if min(args.batch_sizes) < 1 or not args.seconds > 0:
-            raise OptionsError("--batch-sizes and --seconds must be positive")
+        if not all(1 <= size <= _MOST_PHOTOS for size in args.batch_sizes):
+            raise OptionsError(f"--batch-sizes must be from 1 to {_MOST_PHOTOS}")
+        if not 0 < args.seconds <= _MOST_SECONDS:
+            raise OptionsError(f"--seconds must be above 0 and up to {_MOST_SECONDS}, got {args.seconds}")
         return cls(
             model=local_model(args),
             options=caption_options(args),

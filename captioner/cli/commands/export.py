@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from captioner.cli.arguments.caption_options import add_search_arguments, caption_options
+from captioner.cli.arguments.values import new_path
 from captioner.cli.output import say
-from captioner.errors import DataError
+from captioner.errors import DataError, reason_of
 from captioner.options import BUNDLE_OPTIONS, CaptionOptions
 from captioner.printable import counted
 
@@ -59,7 +60,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Write a model bundle, and check that ONNX captions as PyTorch does.",
     )
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="best.pt or last.pt of a run")
-    parser.add_argument("-o", "--output", type=Path, metavar="BUNDLE", required=True, help="a new folder")
+    parser.add_argument("-o", "--output", type=new_path, metavar="BUNDLE", required=True, help="a new folder")
     parser.add_argument("--name", help="name of the model (default: that of the run)")
     parser.add_argument(
         "--card",
@@ -155,7 +156,7 @@ def _read(path: Path, what: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {what} {path}: {error}") from None
+        raise DataError(f"cannot read {what} {path}: {reason_of(error)}") from None
 
 
 def _read_scores(text: str) -> tuple[str, dict[str, float]]:
@@ -164,4 +165,5 @@ def _read_scores(text: str) -> tuple[str, dict[str, float]]:
         values = json.loads(Path(file).read_bytes())
         return name, {key: float(value) for key, value in values.items() if isinstance(value, (int, float))}
     except (OSError, ValueError, ArithmeticError, AttributeError, RecursionError) as error:
-        raise DataError(f"--scores takes DATA=FILE with scores as JSON, got {text!r}: {error}") from None
+        reason = reason_of(error)
+        raise DataError(f"--scores takes DATA=FILE with scores as JSON, got {text!r}: {reason}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import re
 from collections.abc import Collection
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 MEDIA = {".png": "picture", ".gif": "animation", ".webp": "animation", ".html": "page"}
 """What an overlay is, by the suffix of its file."""
 STEM = "{stem}"
+_OF_ITS_NAME = {errno.ENAMETOOLONG, errno.EISDIR}
+"""What keeps one overlay from being written, and no other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,5 +230,7 @@ def _write(path: Path, data: bytes) -> None:
     try:
         with replacing(path) as file:  # a full disk leaves no half of a picture
             file.write(data)
-    except OutputError as error:  # it would fail for every photo
-        raise OptionsError(str(error), "output") from error
+    except OutputError as error:
+        if getattr(error.__cause__, "errno", None) in _OF_ITS_NAME:
+            raise
+        raise OptionsError(str(error), "output") from error  # it would fail for every photo

@@ -34,8 +34,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "source",
         metavar="FOLDER|CAPTIONS",
         type=Path,
-        help="captions that captioner batch wrote (JSONL, CSV, COCO), or a folder with captions.jsonl or "
-        "with text files beside its photos",
+        help="captions that captioner batch wrote (JSONL, CSV) or people (COCO), or a folder with "
+        "captions.jsonl or with text files beside its photos",
     )
     parser.add_argument(
         "words", nargs="*", metavar="WORDS", help="such as a dog on a beach, or in quotes 'dog -street'"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from captioner.cli.arguments.model import add_device_argument, add_model_argument, add_threads_argument
+from captioner.cli.arguments.values import new_path
 from captioner.cli.output import say
 from captioner.cli.table import print_table
 from captioner.cores import check_parallel
@@ -48,7 +49,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "-o",
         "--output",
-        type=Path,
+        type=new_path,
         metavar="BUNDLE",
         help="a new folder for the model (default: among the models of captioner model list)",
     )

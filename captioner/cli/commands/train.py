@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import captioner
 from captioner.cli.arguments.model import add_device_argument, add_threads_argument
+from captioner.cli.arguments.values import new_path
 from captioner.cli.output import say
 from captioner.configuration import read_toml
 from captioner.cores import check_parallel
@@ -66,7 +67,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "-o",
         "--output",
-        type=Path,
+        type=new_path,
         metavar="RUN",
         help="folder of the run (default: runs/NAME)",
         default=None,

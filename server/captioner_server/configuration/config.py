@@ -90,7 +90,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         if setting.kind is Path and environment.get(setting.variable) == "":
             raise OptionsError(f"{setting.variable} is set and empty: name a file, or unset it", setting.name)
     return {
-        name: setting.from_text(text, setting.variable)
+        name: _relative_to(Path(), setting.from_text(text, setting.variable))  # no shell has seen a ~ in it
         for name, setting in SETTINGS.items()
         if (text := environment.get(setting.variable, "")) and not _LINK.match(text)
     }
@@ -106,14 +106,14 @@ def _from_file(file: Path) -> dict[str, Any]:
         if key not in SETTINGS:
             hint = did_you_mean(key.replace("-", "_"), SETTINGS)
             raise OptionsError(f"{file}: {key} is not a setting{hint}", "config")
-        values[key] = _relative_to(file, SETTINGS[key].from_toml(value, f"{file}: {key}"))
+        values[key] = _relative_to(file.parent, SETTINGS[key].from_toml(value, f"{file}: {key}"))
     return values
 
 
-def _relative_to(file: Path, value: Any) -> Any:
+def _relative_to(folder: Path, value: Any) -> Any:
     if isinstance(value, tuple):  # models
-        return tuple(relative_to(file.parent, item) for item in value)
-    return below(file.parent, value) if isinstance(value, Path) else value
+        return tuple(relative_to(folder, item) for item in value)
+    return below(folder, value) if isinstance(value, Path) else value
 
 
 def _toml(value: Any) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from captioner.cli.main import main
 from captioner.errors import OptionsError
+from captioner_server.captioning.model_source import parse_models
 from captioner_server.configuration.config import resolve, unknown_variables
 from captioner_server.configuration.process_options import ProcessOptions
 from captioner_server.options import ServerOptions
@@ -94,6 +95,25 @@ def test_devices_are_those_of_other_commands(command: str, capsys: pytest.Captur
     with suppress(SystemExit):
         assert main([command, "--device", "cuda:x"]) == 2
     assert "device must be one of auto, cpu, cuda and cuda:N, got 'cuda:x'" in capsys.readouterr().err
+
+
+def test_variables_name_the_home_folder_as_a_shell_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Units of systemd and files of variables hold a ~ that no shell sees."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    environment = {
+        "CAPTIONER_TOKEN_FILE": "~/tokens",
+        "CAPTIONER_MODEL": "default,dogs=~/my/dogs,~/cats,hens",
+    }
+    values = resolve({}, environment).values
+    assert values["token_file"] == tmp_path / "tokens"
+    assert parse_models(values["model"]) == {
+        "default": "default",
+        "dogs": f"{tmp_path}/my/dogs",
+        "cats": f"{tmp_path}/cats",
+        "hens": "hens",
+    }
 
 
 def test_what_is_wrong_in_a_variable_is_named() -> None:

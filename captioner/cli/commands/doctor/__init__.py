@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         sections.append(section)
         if not request.as_json:  # at once: a fault in a library may end the process
             print(_text(section), flush=True)
-    problems = [problem for section in sections for problem in section.problems]
+    problems = list(dict.fromkeys(problem for section in sections for problem in section.problems))
     if request.as_json:
         report = {section.name: section.facts for section in sections}
         print(json.dumps({**report, "problems": problems}, indent=2))

@@ -17,6 +17,7 @@ from captioner.cli.arguments.model import (
     chosen_model,
     image_limits,
 )
+from captioner.cli.arguments.values import new_path
 from captioner.cli.commands.evaluate.attention_tests import (
     AttentionTestRequest,
     AttentionTests,
@@ -30,7 +31,7 @@ from captioner.cli.commands.score import (
     print_scores,
     score_record,
 )
-from captioner.cli.output import report_failure, with_progress
+from captioner.cli.output import report_failure, say, with_progress
 from captioner.errors import CaptionerError, DataError, ImageError, ImageUnreadableError, OutputError
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="folders or zip files of the images (default: the folder of REFERENCES)",
     )
     parser.add_argument("--split", help="only the images of this split")
-    parser.add_argument("-o", "--output", type=Path, metavar="OUT.jsonl", help="keep the captions")
+    parser.add_argument("-o", "--output", type=new_path, metavar="OUT.jsonl", help="keep the captions")
     parser.add_argument("--json", action="store_true", help="print the scores as one JSON object")
     add_meteor_arguments(parser)
     add_arguments(parser)
@@ -122,7 +123,7 @@ def evaluate(request: Request) -> int:
     with request.model.open() as captioner:
         tests.start(captioner)
         meteor = load_meteor(request.meteor_data) if request.meteor else False
-        captions, failed = _caption(request, captioner, images, files, tests)
+        captions, failed, is_kept = _caption(request, captioner, images, files, tests)
     if failed:
         raise DataError(f"{failed} of {len(images)} photos cannot be captioned")
     objects = {image.name: image.objects for image in images}
@@ -138,7 +139,7 @@ def evaluate(request: Request) -> int:
     else:
         print_scores(scores)
         print_results(found)
-    return 0
+    return 0 if is_kept else OutputError.exit_status
 
 
 def _caption(
@@ -147,9 +148,9 @@ def _caption(
     images: Sequence[CaptionedImage],
     files: ImageFiles,
     tests: AttentionTests,
-) -> tuple[dict[str, str], int]:
-    """The captions by the names of the images, and how many images failed, which are reported."""
-    from captioner.files.destination import replacing
+) -> tuple[dict[str, str], int, bool]:
+    """The captions by the names of the images; how many images failed, which are reported; and whether the
+    output, if there is one, was written."""
     from captioner.surrogates import to_unicode
 
     asked = captioner.caption_each((_read(files, image.name) for image in images), request.options)
@@ -167,10 +168,22 @@ def _caption(
             lines.append(json.dumps(to_unicode(record)) + "\n")
             tests.add(image, caption)
     finally:
-        if request.output and lines:  # also those before an error or Ctrl-C
-            with replacing(request.output) as file:
-                file.write("".join(lines).encode())
-    return captions, failed
+        # Also those before an error or Ctrl-C.
+        is_kept = request.output is None or not lines or _write(request.output, lines)
+    return captions, failed, is_kept
+
+
+def _write(output: Path, lines: Sequence[str]) -> bool:
+    """Whether the captions could be written. If not, this is reported: the scores are worth as much."""
+    from captioner.files.destination import replacing
+
+    try:
+        with replacing(output) as file:
+            file.write("".join(lines).encode())
+    except OutputError as error:
+        say(str(error))
+        return False
+    return True
 
 
 def _read(files: ImageFiles, name: str) -> bytes | ImageError:

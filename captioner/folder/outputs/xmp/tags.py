@@ -20,6 +20,7 @@ _OTHER_DESCRIPTIONS = (
     *("IPTC:Caption-Abstract", "IFD0:ImageDescription", "XMP-tiff:ImageDescription"),
     "IFD0:XPComment",  # of Windows
 )
+_COMMENT = "ExifIFD:UserComment"
 _OTHER_KEYWORDS = ("IPTC:Keywords",)
 """Tags in which other programs store the description and the keywords."""
 _PATHS = {"XMP-lr:HierarchicalSubject": "|", "XMP-digiKam:TagsList": "/"}
@@ -27,7 +28,7 @@ _PATHS = {"XMP-lr:HierarchicalSubject": "|", "XMP-digiKam:TagsList": "/"}
 SIDECAR_FOR = "XMP-photoshop:SidecarForExtension"
 READ = (
     *(DESCRIPTION, f"{DESCRIPTION}-en*", ALT_TEXT, f"{ALT_TEXT}-en*", KEYWORDS, WRITER, SIDECAR_FOR),
-    *(*_OTHER_DESCRIPTIONS, *_OTHER_KEYWORDS, *_PATHS),
+    *(*_OTHER_DESCRIPTIONS, _COMMENT, *_OTHER_KEYWORDS, *_PATHS),
 )
 _OF_CAMERAS = re.compile(
     r"((olympus|konica|minolta|samsung|sony|kodak|casio|hp|default)?[\w ]*(digital (still )?camera|dsc)|"
@@ -35,6 +36,8 @@ _OF_CAMERAS = re.compile(
     re.IGNORECASE,
 )
 """What cameras write as a description of every photo."""
+_OF_PEOPLE = re.compile(r"[^\W\d_]+(['’-][^\W\d_]+)*[,.]? [^\W\d_][^][{}<>_=:;]*")
+"""Words with spaces between them. Phones and programs write settings into comments."""
 _MOST_OF_CAMERAS = 200
 """Characters of it. `_OF_CAMERAS` takes time with the square of the length."""
 _MARK = re.compile(r"(?:^|; )captioner \S+$")
@@ -173,6 +176,8 @@ def _others(tag: str, tags: Mapping[str, Any]) -> list[str]:
     texts = [str(value) for name, value in tags.items() if name.startswith(f"{tag}-en")]
     if tag == DESCRIPTION:
         texts += [str(tags.get(name, "")) for name in _OTHER_DESCRIPTIONS]
+        comment = str(tags.get(_COMMENT, "")).strip()
+        texts += [comment] if _OF_PEOPLE.fullmatch(comment) else []
     return [text for text in texts if not _is_of_camera(text.strip())]
 
 
