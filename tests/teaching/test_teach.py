@@ -15,6 +15,7 @@ from captioner.cli.commands.teach import report
 from captioner.cli.main import main
 from captioner.errors import DataError
 from captioner.export.bundle import export_bundle
+from captioner.files.whole_folder import hold_place
 from captioner.model.bundle import Bundle
 from captioner.model.installed import installed_models
 from captioner.model.vocabulary import Vocabulary
@@ -283,6 +284,19 @@ def test_many_corrections_share_keys(
     assert "the captions of 10 photos" in (folder / "MODEL_CARD.md").read_text()
     captions = [Captioner.load(folder).caption(data / "images" / f"{n:02}.png").text for n in range(0, 20, 2)]
     assert captions.count("a vermilion thing") >= 5
+
+
+def test_a_second_run_for_one_place_is_refused_at_once(
+    data: Path, start: Path, user_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = corrections(tmp_path / "c.jsonl", {"00.png": "a thing"})
+    place = user_folder / "models" / "mine"
+    with hold_place(place):
+        assert main(["teach", str(data / "images"), str(given), "--name", "mine", "--model", str(start)]) == 2
+        assert main(["export", str(start.parent / "run" / "best.pt"), "-o", str(place)]) == 2
+        again = f"captioner: another run is writing this output ({place})\n"
+        assert capsys.readouterr().err == 2 * again and place.is_dir()
+    assert not place.exists()
 
 
 def test_what_is_not_there_is_said_at_once(
