@@ -70,7 +70,9 @@ def teach(
     with folder_aside(to.parent) as place:
         every = [*lesson.taught, *lesson.held_out, *lesson.others]
         old = Captioner.load(load_bundle(start))
-        before = _captions(lesson.folder, old, every, progress, "captions before")
+        unsaid = [name for name in every if name not in lesson.said]
+        said = _captions(lesson.folder, old, unsaid, progress, "captions before")
+        before = {**lesson.said, **said}
         lesson.write(place, before)
         if len(lesson.others) < TOO_FEW:
             progress.note(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from captioner.files.whole_folder import hold_place
 from captioner.model.bundle import Bundle
 from captioner.model.installed import installed_models
 from captioner.model.vocabulary import Vocabulary
+from captioner.protocol import Outcome
 from captioner.teaching.effects import Effect, Scores, agreement
 from captioner.teaching.lesson import Lesson
 from captioner.teaching.teach import Taught, judge, read_lesson, teach
@@ -188,6 +190,30 @@ def test_the_table_of_a_batch_teaches_what_was_changed_in_it(data: Path, start: 
     resave(table, "Excel in Germany, CSV UTF-8", table, _3="A vermilion thing.", _4="")
     lesson = read_lesson(data / "images", table, start)
     assert lesson.taught == {"03.png": ("A vermilion thing.",)} and len(lesson.others) == 29
+
+
+def test_no_photo_of_a_table_is_captioned_twice_by_the_model_that_is_taught(
+    data: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = sorted((data / "images").iterdir())
+    own = Captioner.load(start, device="cpu").caption(photos[1:3])
+    rows = [f"images/{photo.name},{text}\n" for photo, text in zip(photos[1:3], own, strict=True)]
+    table = tmp_path / "c.csv"
+    table.write_text("".join(["image,caption\n00.png,a vermilion thing\n", *rows]))
+    seen, caption_each = [], Captioner.caption_each
+
+    def watch(self: Captioner, images: Iterable[bytes], **options: bool) -> Iterator[Outcome]:
+        return caption_each(self, (seen.append(image) or image for image in images), **options)
+
+    def learn(*_: object) -> None:
+        raise DataError("enough")
+
+    monkeypatch.setattr(Captioner, "caption_each", watch)
+    monkeypatch.setattr("captioner.teaching.teach.learn", learn)
+    lesson = read_lesson(data / "images", table, start)
+    with pytest.raises(DataError, match="enough"):
+        teach(lesson, tmp_path / "taught", start=start, name="x")
+    assert len(lesson.others) == 29 and sorted(seen) == sorted(photo.read_bytes() for photo in photos)
 
 
 def test_from_corrections_to_a_model_that_is_used(
