@@ -167,6 +167,12 @@ def test_the_report_has_a_row_for_each_kind_of_photo(
     ]
 
 
+def test_a_long_caption_is_shown_in_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lesson = Lesson(tmp_path, {"x": ("a clock " * 10_000,)}, {}, ())
+    report(lesson, Taught([], (), {"x": "an apple"}, {}))
+    assert "(80000 characters))" in capsys.readouterr().out
+
+
 def test_a_caption_agrees_with_the_most_similar_one_that_people_wrote() -> None:
     assert agreement("a cat on a mat", ["A cat on a mat .", "a dog"]) == 1
     assert agreement("a cat on a mat", ["a dog on a mat"]) == pytest.approx(0.8)
@@ -289,6 +295,23 @@ def test_known_words_that_are_far_from_likely_are_learnt(
         rare = stored_weights(Bundle.load(models[-1]).decoder)[f"{RARE}words"]
         rows.append([words[int(word)] for word in rare])
     assert words[-1] in rows[0] and rows[1][: len(rows[0])] == rows[0] and words[-2] in rows[1]
+
+
+def test_the_first_of_several_captions_is_learnt_and_this_is_said(
+    data: Path,
+    start: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("captioner.training.corrections.learn.MOST_EPOCHS", 1)
+    table = tmp_path / "c.csv"
+    table.write_text("image,caption\n00.png,a vermilion thing\n00.png,a teal thing\n01.png,an ochre thing\n")
+    arguments = ["teach", str(data / "images"), str(table), "-o", str(tmp_path / "new"), "--force"]
+    assert main([*arguments, "--model", str(start), "--device", "cpu"]) == 0
+    assert "photos with several captions: 1; the first of each is learnt" in capsys.readouterr().err
+    words = Bundle.load(tmp_path / "new").vocabulary.words
+    assert {"vermilion", "ochre"} <= set(words) and "teal" not in words
 
 
 def test_many_corrections_share_keys(

@@ -13,7 +13,7 @@ from captioner.cli.arguments.model import add_device_argument, add_model_argumen
 from captioner.cli.output import say
 from captioner.cli.table import print_table
 from captioner.cores import check_parallel
-from captioner.errors import DataError
+from captioner.errors import DataError, clip
 from captioner.files.whole_folder import hold_place, is_taken
 from captioner.printable import printable
 
@@ -150,7 +150,7 @@ def report(lesson: Lesson, taught: Taught) -> None:
     if taught.missed:
         print(f"{len(taught.missed)} of {len(lesson.taught)} corrections were not learnt word by word:")
     for photo, said in list(taught.missed.items())[:_MOST_SHOWN]:
-        print(printable(f"{photo}: {said} (corrected: {lesson.taught[photo][0]})"))
+        print(printable(f"{photo}: {said} (corrected: {clip(lesson.taught[photo][0])})"))
     for photo, (before, after) in list(taught.changed.items())[:_MOST_SHOWN]:
         print(printable(f"{photo}: {before} -> {after}"))
 

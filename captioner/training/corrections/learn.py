@@ -118,6 +118,8 @@ def learn(
             f"more than {MOST_KEYS} corrections need other photos in the folder, to be told from them"
         )
     if not shared:  # several captions of a photo cannot all be learnt
+        if several := sum(len(example.image.captions) > 1 for example in corrected):
+            progress.note(f"photos with several captions: {several}; the first of each is learnt")
         corrected = [_with_captions(example, example.image.captions[:1]) for example in corrected]
     captions = [text for example in corrected for text in example.image.captions]
     vocabulary = start.extended(Vocabulary.build(captions, LEAST_COUNT if shared else 1))
