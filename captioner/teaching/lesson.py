@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,14 +79,10 @@ class Lesson:
         known = {given[name]: text for name, text in said.items()}
         said |= {name: known[file] for name, file in others.items() if file in known}
         step = max(1, math.ceil(len(others) / max(MOST_OTHERS, len(corrected))))
-        held = corrected[:: round(1 / HELD_OUT)] if len(corrected) >= HELD_OUT_FROM else []
-        return cls(
-            folder,
-            _captions(image for image in corrected if image not in held),
-            _captions(held),
-            [*others][::step],
-            said,
-        )
+        taught = {image.name: image.captions for image in corrected}
+        held = [*taught][:: round(1 / HELD_OUT)] if len(taught) >= HELD_OUT_FROM else []
+        held_out = {name: taught.pop(name) for name in held}
+        return cls(folder, taught, held_out, [*others][::step], said)
 
     def write(self, place: Path, captions: Mapping[str, str]) -> None:
         """Write the files that `options` names; `captions` are the model's own, of the other photos."""
@@ -121,10 +117,6 @@ def _file(path: Path) -> tuple[int, int]:
     """What is the same for all names of a file."""
     found = path.stat()
     return found.st_dev, found.st_ino
-
-
-def _captions(images: Iterable[CaptionedImage]) -> dict[str, tuple[str, ...]]:
-    return {image.name: image.captions for image in images}
 
 
 def _write(path: Path, captions: Mapping[str, Sequence[str]]) -> None:
