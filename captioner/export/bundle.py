@@ -15,7 +15,7 @@ from captioner.export.network import finish, with_checklist
 from captioner.export.parity import Parity, check_parity
 from captioner.export.release import Release, measure
 from captioner.files.destination import writing
-from captioner.files.whole_folder import folder_aside, publish_folder
+from captioner.files.whole_folder import folder_aside, is_taken, publish_folder
 from captioner.images.preparation import Pixels, Preparation
 from captioner.model import bundle as bundles
 from captioner.model.articles import language_of
@@ -40,7 +40,7 @@ def export_bundle(
     scores: Mapping[str, Mapping[str, float]] | None = None,
     evaluate: Path | None = None,
 ) -> Parity:
-    """Write the bundle `folder` (which must not exist) from `checkpoint`.
+    """Write the bundle `folder` (which must not exist or be empty) from `checkpoint`.
 
     With `int8_photos`, of the kind that the model was trained on, the bundle also holds graphs in
     INT8. `images` are real photos for the parity check; without any, fixed noise stands in. `decoding` and
@@ -54,7 +54,7 @@ def export_bundle(
     bundle cannot have or phrases of unknown words, `ParityError` if the graphs differ from the network. The
     bundle appears whole or not at all.
     """
-    if folder.exists():
+    if is_taken(folder):
         raise DataError(f"{folder} exists already; a bundle is written to a new folder")
     if int8_photos:
         check_number(len(int8_photos))

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from captioner.errors import OutputError
+from captioner.files.destination import writing
 from captioner.files.held_folder import BINARY, NO_LINK, Folder
-from captioner.files.locks import is_at, lock
+from captioner.files.locks import HAS_LOCKS, is_at, lock
 
 _ASIDE = re.compile(r"\.captioner-[0-9a-f]{16}")
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | NO_LINK
@@ -33,8 +35,36 @@ def folder_aside(place: Path, rescue: Callable[[Path], None] | None = None) -> I
         yield folder
 
 
+def is_taken(path: Path) -> bool:
+    """Whether anything is at `path` but an empty folder, whose place `publish_folder` can take. Raises
+    `OSError`."""
+    if path.is_symlink() or not path.is_dir():
+        return os.path.lexists(path)
+    return any(path.iterdir())
+
+
+@contextmanager
+def hold_place(path: Path) -> Iterator[None]:
+    """Hold the place of a folder that is to be published, where the system has locks: by one on an empty
+    folder there, which is removed if it stays empty. Raises `OutputError` if another run holds the place, and
+    if no folder can be made there."""
+    with ExitStack() as held:
+        if HAS_LOCKS:
+            with writing(path):
+                path.mkdir(parents=True, exist_ok=True)
+            if not _hold(path, held):
+                raise OutputError(f"another run is writing this output ({path})")
+            held.callback(_remove_empty, path)
+        yield
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
+
+
 def _hold(folder: Path, opened: ExitStack) -> bool:
-    """Lock a new folder. False if another run has removed it meanwhile."""
+    """Lock a folder. False if another run has locked, replaced or removed it meanwhile."""
     try:
         descriptor = os.open(folder, _FOLDER)
         opened.callback(os.close, descriptor)

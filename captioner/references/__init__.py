@@ -21,6 +21,7 @@ from captioner.errors import DataError
 from captioner.printable import counted
 from captioner.references.bounded import read_text
 from captioner.references.coco import parse_coco_or_karpathy, read_image_ids
+from captioner.references.entities import unescape_entities
 from captioner.references.flickr import parse_tokens
 from captioner.references.image import CaptionedImage, image_key
 from captioner.references.labels import LABELS, read_classes, read_labels
@@ -55,7 +56,8 @@ def read_references(
 
     `split` keeps the images of one split, or of several joined by `+` ("train+restval"). `split_lists`
     maps the names of splits to list files (`Flickr_8k.trainImages.txt`) for formats that hold none.
-    Blank captions and images without a caption are left out. Raises `DataError` for anything that cannot be
+    Blank captions and images without a caption are left out; HTML entities are the characters that they stand
+    for. Raises `DataError` for anything that cannot be
     read, is malformed or repeated, leaves no image, or, unless `divided` is False, has no spaces between
     words.
     """
@@ -98,7 +100,7 @@ def _captioned(path: Path, images: list[CaptionedImage]) -> list[CaptionedImage]
         if image.name in seen:
             raise DataError(f"{path}: {image.name} occurs twice")
         seen.add(image.name)
-        if captions := tuple(caption for caption in image.captions if caption):
+        if captions := tuple(filter(None, map(unescape_entities, image.captions))):
             found.append(dataclasses.replace(image, captions=captions))
     if not found:
         raise DataError(f"{path}: no image with a caption")

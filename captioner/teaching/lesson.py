@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,8 @@ class Lesson:
     """Such captions that are not taught."""
     others: Sequence[str]
     """Photos without corrections."""
+    said: Mapping[str, str] = field(default_factory=dict)
+    """The model's own captions by photo, where reading the lesson took them."""
 
     @classmethod
     def read(cls, folder: Path, corrections: Path, own: Own | None = None) -> Lesson:
@@ -67,19 +69,20 @@ class Lesson:
             raise DataError(
                 f"none of the photos of {corrections} is in {folder}: {next(iter(faults.values()))}"
             )
+        said: dict[str, str] = {}
         if own is not None and corrections.is_file() and is_csv(corrections, read_text(corrections)):
-            corrected = _changed(corrections, corrected, own([image.name for image in corrected]))
-        places = {image.name: places[image.name] for image in corrected}
-        taken = {_file(Path(place)) for place in places.values()}
-        others = [name for name in photos if _file(folder / name) not in taken]
+            said |= own([*places])
+            corrected = _changed(corrections, corrected, said)
+        given = {name: _file(Path(place)) for name, place in places.items()}
+        taken = {given[image.name] for image in corrected}
+        others = {name: file for name in photos if (file := _file(folder / name)) not in taken}
+        known = {given[name]: text for name, text in said.items()}
+        said |= {name: known[file] for name, file in others.items() if file in known}
         step = max(1, math.ceil(len(others) / max(MOST_OTHERS, len(corrected))))
-        held = corrected[:: round(1 / HELD_OUT)] if len(corrected) >= HELD_OUT_FROM else []
-        return cls(
-            folder,
-            _captions(image for image in corrected if image not in held),
-            _captions(held),
-            others[::step],
-        )
+        taught = {image.name: image.captions for image in corrected}
+        held = [*taught][:: round(1 / HELD_OUT)] if len(taught) >= HELD_OUT_FROM else []
+        held_out = {name: taught.pop(name) for name in held}
+        return cls(folder, taught, held_out, [*others][::step], said)
 
     def write(self, place: Path, captions: Mapping[str, str]) -> None:
         """Write the files that `options` names; `captions` are the model's own, of the other photos."""
@@ -114,10 +117,6 @@ def _file(path: Path) -> tuple[int, int]:
     """What is the same for all names of a file."""
     found = path.stat()
     return found.st_dev, found.st_ino
-
-
-def _captions(images: Iterable[CaptionedImage]) -> dict[str, tuple[str, ...]]:
-    return {image.name: image.captions for image in images}
 
 
 def _write(path: Path, captions: Mapping[str, Sequence[str]]) -> None:

@@ -10,7 +10,7 @@ from captioner.captioner import Captioner
 from captioner.errors import CaptionerError, DataError
 from captioner.export.taught import export_taught
 from captioner.files.destination import writing
-from captioner.files.whole_folder import folder_aside, publish_folder
+from captioner.files.whole_folder import folder_aside, is_taken, publish_folder
 from captioner.model import bundle as bundles
 from captioner.printable import counted
 from captioner.references.files import ImageFiles
@@ -58,19 +58,21 @@ def teach(
     force: bool = False,
 ) -> Taught:
     """Teach the bundle `start` a lesson, and write the new bundle, called `name`, to the folder `to`, which
-    must not exist.
+    must not exist or be empty.
 
     Photos that do not look like a corrected one keep their captions (`captioner.nn.encoder.taught`). If there
     is harm, nothing is written, unless `force` is set. Raises `DataError` as `learn` and `export_taught` do.
     """
-    if to.exists():
+    if is_taken(to):
         raise DataError(f"{to} exists already; a model is taught into a new folder")
     progress = Progress()
     to.parent.mkdir(parents=True, exist_ok=True)
     with folder_aside(to.parent) as place:
         every = [*lesson.taught, *lesson.held_out, *lesson.others]
         old = Captioner.load(load_bundle(start))
-        before = _captions(lesson.folder, old, every, progress, "captions before")
+        unsaid = [name for name in every if name not in lesson.said]
+        said = _captions(lesson.folder, old, unsaid, progress, "captions before")
+        before = {**lesson.said, **said}
         lesson.write(place, before)
         if len(lesson.others) < TOO_FEW:
             progress.note(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from captioner.files.whole_folder import folder_aside
+from captioner.errors import OutputError
+from captioner.files.whole_folder import folder_aside, hold_place, is_taken, publish_folder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="locks of folders")
 
@@ -54,3 +57,45 @@ def test_without_locks_nothing_is_removed(tmp_path: Path, monkeypatch: pytest.Mo
     with folder_aside(tmp_path) as own, folder_aside(tmp_path):
         assert own.is_dir()
     assert not left_in(tmp_path)
+
+
+def test_a_place_is_held_by_one_run_until_it_ends_however_that_is(tmp_path: Path) -> None:
+    place, code = (
+        tmp_path / "new" / "bundle",
+        f"""if 1:
+        from pathlib import Path
+        from captioner.files.whole_folder import hold_place
+        with hold_place(Path({str(tmp_path / "new" / "bundle")!r})):
+            print("held", flush=True)
+            input()
+    """,
+    )
+    other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with other:
+        assert other.stdout is not None and other.stdout.readline() == b"held\n"
+        with pytest.raises(OutputError, match="another run is writing this output"), hold_place(place):
+            pass
+        other.kill()
+    with hold_place(place):
+        assert not is_taken(place)
+        (tmp_path / "made").mkdir()
+        (tmp_path / "made" / "file").touch()
+        publish_folder(tmp_path / "made", place)
+    assert left_in(place) == ["file"] and is_taken(place)
+
+
+def test_a_place_in_which_nothing_was_put_is_free(tmp_path: Path) -> None:
+    with hold_place(tmp_path / "bundle"):
+        assert left_in(tmp_path) == ["bundle"]
+    assert not left_in(tmp_path)
+
+
+def test_links_and_files_take_a_place(tmp_path: Path) -> None:
+    link, file, empty = (tmp_path / name for name in ("link", "file", "empty"))
+    empty.mkdir()
+    file.touch()
+    link.symlink_to("nowhere")
+    assert [is_taken(one) for one in (link, file, empty)] == [True, True, False]
+    link.unlink()
+    link.symlink_to("empty")
+    assert is_taken(link)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,11 @@ from captioner.cli.commands.teach import report
 from captioner.cli.main import main
 from captioner.errors import DataError
 from captioner.export.bundle import export_bundle
+from captioner.files.whole_folder import hold_place
 from captioner.model.bundle import Bundle
 from captioner.model.installed import installed_models
 from captioner.model.vocabulary import Vocabulary
+from captioner.protocol import Outcome
 from captioner.teaching.effects import Effect, Scores, agreement
 from captioner.teaching.lesson import Lesson
 from captioner.teaching.teach import Taught, judge, read_lesson, teach
@@ -164,6 +167,12 @@ def test_the_report_has_a_row_for_each_kind_of_photo(
     ]
 
 
+def test_a_long_caption_is_shown_in_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lesson = Lesson(tmp_path, {"x": ("a clock " * 10_000,)}, {}, ())
+    report(lesson, Taught([], (), {"x": "an apple"}, {}))
+    assert "(80000 characters))" in capsys.readouterr().out
+
+
 def test_a_caption_agrees_with_the_most_similar_one_that_people_wrote() -> None:
     assert agreement("a cat on a mat", ["A cat on a mat .", "a dog"]) == 1
     assert agreement("a cat on a mat", ["a dog on a mat"]) == pytest.approx(0.8)
@@ -187,6 +196,30 @@ def test_the_table_of_a_batch_teaches_what_was_changed_in_it(data: Path, start: 
     resave(table, "Excel in Germany, CSV UTF-8", table, _3="A vermilion thing.", _4="")
     lesson = read_lesson(data / "images", table, start)
     assert lesson.taught == {"03.png": ("A vermilion thing.",)} and len(lesson.others) == 29
+
+
+def test_no_photo_of_a_table_is_captioned_twice_by_the_model_that_is_taught(
+    data: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = sorted((data / "images").iterdir())
+    own = Captioner.load(start, device="cpu").caption(photos[1:3])
+    rows = [f"images/{photo.name},{text}\n" for photo, text in zip(photos[1:3], own, strict=True)]
+    table = tmp_path / "c.csv"
+    table.write_text("".join(["image,caption\n00.png,a vermilion thing\n", *rows]))
+    seen, caption_each = [], Captioner.caption_each
+
+    def watch(self: Captioner, images: Iterable[bytes], **options: bool) -> Iterator[Outcome]:
+        return caption_each(self, (seen.append(image) or image for image in images), **options)
+
+    def learn(*_: object) -> None:
+        raise DataError("enough")
+
+    monkeypatch.setattr(Captioner, "caption_each", watch)
+    monkeypatch.setattr("captioner.teaching.teach.learn", learn)
+    lesson = read_lesson(data / "images", table, start)
+    with pytest.raises(DataError, match="enough"):
+        teach(lesson, tmp_path / "taught", start=start, name="x")
+    assert len(lesson.others) == 29 and sorted(seen) == sorted(photo.read_bytes() for photo in photos)
 
 
 def test_from_corrections_to_a_model_that_is_used(
@@ -264,6 +297,23 @@ def test_known_words_that_are_far_from_likely_are_learnt(
     assert words[-1] in rows[0] and rows[1][: len(rows[0])] == rows[0] and words[-2] in rows[1]
 
 
+def test_the_first_of_several_captions_is_learnt_and_this_is_said(
+    data: Path,
+    start: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("captioner.training.corrections.learn.MOST_EPOCHS", 1)
+    table = tmp_path / "c.csv"
+    table.write_text("image,caption\n00.png,a vermilion thing\n00.png,a teal thing\n01.png,an ochre thing\n")
+    arguments = ["teach", str(data / "images"), str(table), "-o", str(tmp_path / "new"), "--force"]
+    assert main([*arguments, "--model", str(start), "--device", "cpu"]) == 0
+    assert "photos with several captions: 1; the first of each is learnt" in capsys.readouterr().err
+    words = Bundle.load(tmp_path / "new").vocabulary.words
+    assert {"vermilion", "ochre"} <= set(words) and "teal" not in words
+
+
 def test_many_corrections_share_keys(
     data: Path,
     start: Path,
@@ -283,6 +333,19 @@ def test_many_corrections_share_keys(
     assert "the captions of 10 photos" in (folder / "MODEL_CARD.md").read_text()
     captions = [Captioner.load(folder).caption(data / "images" / f"{n:02}.png").text for n in range(0, 20, 2)]
     assert captions.count("a vermilion thing") >= 5
+
+
+def test_a_second_run_for_one_place_is_refused_at_once(
+    data: Path, start: Path, user_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = corrections(tmp_path / "c.jsonl", {"00.png": "a thing"})
+    place = user_folder / "models" / "mine"
+    with hold_place(place):
+        assert main(["teach", str(data / "images"), str(given), "--name", "mine", "--model", str(start)]) == 2
+        assert main(["export", str(start.parent / "run" / "best.pt"), "-o", str(place)]) == 2
+        again = f"captioner: another run is writing this output ({place})\n"
+        assert capsys.readouterr().err == 2 * again and place.is_dir()
+    assert not place.exists()
 
 
 def test_what_is_not_there_is_said_at_once(

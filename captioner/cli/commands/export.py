@@ -118,8 +118,9 @@ def export(request: Request) -> int:
     """Write the bundle; the exit status."""
     from captioner.export.bundle import export_bundle
     from captioner.files.destination import writing
+    from captioner.files.whole_folder import hold_place
 
-    with writing(request.output):
+    with writing(request.output), hold_place(request.output):
         parity = export_bundle(
             request.checkpoint,
             request.output,

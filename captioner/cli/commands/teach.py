@@ -14,7 +14,8 @@ from captioner.cli.arguments.values import new_path
 from captioner.cli.output import say
 from captioner.cli.table import print_table
 from captioner.cores import check_parallel
-from captioner.errors import DataError
+from captioner.errors import DataError, clip
+from captioner.files.whole_folder import hold_place, is_taken
 from captioner.printable import printable
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Request:
         if not args.corrections.exists():
             raise DataError(f"there is no file {args.corrections}")
         output = args.output or taught_folder() / args.name
-        if output.exists():
+        if is_taken(output):
             taught = output in installed_models().values()
             how = f"remove it (captioner model remove {shlex.quote(output.name)})" if taught else "delete it"
             raise DataError(f"{output} exists already; choose another --name or -o, or {how}")
@@ -109,8 +110,20 @@ class Request:
 
 
 def run(args: argparse.Namespace) -> int:
-    request = Request.read(args)  # before PyTorch is imported, which takes seconds
+    request = Request.read(args)
+    with hold_place(request.output):  # before PyTorch is imported, which takes seconds
+        lesson, taught = _teach(request)
+    report(lesson, taught)
+    if taught.harm and not request.force:
+        raise DataError(f"the model was not kept: {'; '.join(taught.harm)}; --force keeps it as it is")
+    for text in taught.harm:
+        say(f"kept although {text}")
+    shown = request.output if args.output else request.name
+    say(f"the model is in {request.output}: captioner model use {shlex.quote(str(shown))}")
+    return 0
 
+
+def _teach(request: Request) -> tuple[Lesson, Taught]:
     import torch
 
     from captioner.files.destination import writing
@@ -129,14 +142,7 @@ def run(args: argparse.Namespace) -> int:
             device=str(torch_device(request.device)),
             force=request.force,
         )
-    report(lesson, taught)
-    if taught.harm and not request.force:
-        raise DataError(f"the model was not kept: {'; '.join(taught.harm)}; --force keeps it as it is")
-    for text in taught.harm:
-        say(f"kept although {text}")
-    shown = request.output if args.output else request.name
-    say(f"the model is in {request.output}: captioner model use {shlex.quote(str(shown))}")
-    return 0
+    return lesson, taught
 
 
 def report(lesson: Lesson, taught: Taught) -> None:
@@ -145,7 +151,7 @@ def report(lesson: Lesson, taught: Taught) -> None:
     if taught.missed:
         print(f"{len(taught.missed)} of {len(lesson.taught)} corrections were not learnt word by word:")
     for photo, said in list(taught.missed.items())[:_MOST_SHOWN]:
-        print(printable(f"{photo}: {said} (corrected: {lesson.taught[photo][0]})"))
+        print(printable(f"{photo}: {said} (corrected: {clip(lesson.taught[photo][0])})"))
     for photo, (before, after) in list(taught.changed.items())[:_MOST_SHOWN]:
         print(printable(f"{photo}: {before} -> {after}"))
 

@@ -93,21 +93,18 @@ def learn(
     model = CaptionModel(start.model, len(start.vocabulary))
     start.give(model, start.vocabulary)
     model = model.to(device).eval()
-
-    def features(there: Sequence[Example]) -> FeatureCache:
-        part = FrozenPart(
-            encoder=model.encoder,
-            name=start.model.encoder,
-            segments=options.frozen_segments,
-            image_size=start.model.image_size,
-            letterbox=model.letterbox,
-        )
-        with progress.task("features", len(there), 0) as tell:
-            return build_cache(cache, part, there, device, lambda done, _: tell(done, ""))
-
+    part = FrozenPart(
+        encoder=model.encoder,
+        name=start.model.encoder,
+        segments=options.frozen_segments,
+        image_size=start.model.image_size,
+        letterbox=model.letterbox,
+    )
     left_out = LeftOut(len(examples), options.damaged_share, progress.note, f"{options.damaged_share:.0%}")
     there = left_out.there(examples)
-    examples, maps = left_out.usable(there, features(there))
+    with progress.task("features", len(there), 0) as tell:
+        features = build_cache(cache, part, there, device, lambda done, _: tell(done, ""))
+    examples, maps = left_out.usable(there, features)
     corrected = [example for example in examples if not example.retained]
     if not corrected:
         raise DataError("none of the corrected photos can be read")
@@ -118,7 +115,9 @@ def learn(
             f"more than {MOST_KEYS} corrections need other photos in the folder, to be told from them"
         )
     if not shared:  # several captions of a photo cannot all be learnt
-        corrected = [_with_captions(example, example.image.captions[:1]) for example in corrected]
+        if several := sum(len(example.image.captions) > 1 for example in corrected):
+            progress.note(f"photos with several captions: {several}; the first of each is learnt")
+        corrected = list(map(_with_first_caption, corrected))
     captions = [text for example in corrected for text in example.image.captions]
     vocabulary = start.extended(Vocabulary.build(captions, LEAST_COUNT if shared else 1))
     keys = MOST_KEYS if shared else len(corrected)
@@ -148,8 +147,9 @@ def replaced_words(
     return related
 
 
-def _with_captions(example: Example, captions: tuple[str, ...]) -> Example:
-    return dataclasses.replace(example, image=dataclasses.replace(example.image, captions=captions))
+def _with_first_caption(example: Example) -> Example:
+    image = dataclasses.replace(example.image, captions=example.image.captions[:1])
+    return dataclasses.replace(example, image=image)
 
 
 def _border(own: Tensor, other: Tensor) -> Tensor:
@@ -188,10 +188,8 @@ class _Pupil:
         self.before, learnt = start.model.taught, len(start.vocabulary)
         self.known, self.new_words = learnt - start.taught_words, len(vocabulary) - learnt
         _forget(model, self.known)
-        words = start.search.max_words or 1
-        taught = [dataclasses.replace(one, repeat=1) for one in corrected]
         self.corrected, self.shares_keys = len(corrected), shares_keys
-        self.groups = make_groups(taught, vocabulary, words)
+        self.groups = make_groups(corrected, vocabulary, start.search.max_words or 1)
         model.requires_grad_(False)
         self.trained: list[tuple[Tensor, int]] = [(self.taught.vectors, self.before)]
         if self.shares_keys and model.evidence is not None:
@@ -295,9 +293,10 @@ class _Pupil:
         log_probs, targets = self._read(
             grid + part * like.added, mask, named, part[:, 0] * like.rare, batch.captions.to(self.device)
         )
-        open_words = (targets != Vocabulary.pad_id) & (log_probs.detach().exp() < ENOUGH)
-        rare = open_words & (targets < self.known) & (targets >= len(SPECIAL))
-        self.far.update(targets[rare & (log_probs.detach().exp() < FAR)].tolist())
+        likely = log_probs.detach().exp()
+        open_words = (targets != Vocabulary.pad_id) & (likely < ENOUGH)
+        known = (targets < self.known) & (targets >= len(SPECIAL))
+        self.far.update(targets[known & (likely < FAR)].tolist())
         loss = -(log_probs * open_words).sum() / len(grid)
         self.optimizer.zero_grad()
         loss.backward()
