@@ -87,6 +87,19 @@ class Captioner(ModelDescription):
             bundle = Bundle.load(model_folder(bundle) if isinstance(bundle, str) else bundle)
         return cls(bundle, Runtime(bundle, device, threads, precision, lanes, GraphCache.of_user()), limits)
 
+    def __reduce__(self) -> tuple[Callable[[Bundle], Captioner], tuple[Bundle]]:
+        """A pickled captioner loads its model anew, for instance in a process that is started by spawn."""
+        runtime = self._runtime
+        load = partial(
+            Captioner.load,
+            device=runtime.device,
+            threads=runtime.threads,
+            lanes=runtime.lanes,
+            precision=runtime.precision,
+            limits=self.limits,
+        )
+        return load, (self.bundle,)
+
     @property
     def info(self) -> ModelInfo:
         """The model, and the limits of images and options."""
