@@ -2,7 +2,8 @@
 
 - JSON lines or CSV, as `captioner batch` writes them: `{"image": …, "caption": …}`; lines of failed images,
   which have an `error`, are no captions;
-- COCO results: `[{"image_id": …, "caption": …}]`, where the id is COCO's number or a file name.
+- COCO results: `[{"image_id": …, "caption": …}]`, where the id is COCO's number or a file name;
+- a table of captions by name: `{"a.jpg": "a dog"}`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from typing import Any
 from captioner.errors import DataError
 from captioner.references import CaptionedImage, image_key, read_text
 from captioner.references.json_text import json_lines, parse_json
-from captioner.references.tables import CAPTION_COLUMNS, IMAGE_COLUMNS, csv_rows, first_of, is_csv
+from captioner.references.tables import (
+    CAPTION_COLUMNS,
+    IMAGE_COLUMNS,
+    csv_rows,
+    first_of,
+    is_csv,
+    plain_records,
+)
 from captioner.surrogates import image_of
 
 _FORMATS = "captions to score are read from JSON lines or CSV of captioner batch, or COCO results"
@@ -69,11 +77,15 @@ def _csv_records(path: Path, text: str) -> Iterator[tuple[str, Any]]:
 
 
 def _json_records(path: Path, text: str) -> Iterator[tuple[str, Any]]:
-    if text.lstrip().startswith("["):
-        for number, entry in enumerate(parse_json(text, path), 1):
-            yield f"{path}, entry {number}", entry
-    else:
-        yield from json_lines(text, path)
+    is_list = text.lstrip().startswith("[")
+    try:
+        document = parse_json(text, path)
+    except DataError:
+        if is_list:
+            raise
+        document = None  # several lines
+    records = plain_records(path, document)
+    yield from json_lines(text, path) if records is None else records
 
 
 def _parse(record: Any, keys: dict[int, str], place: str) -> tuple[str, str]:

@@ -50,6 +50,16 @@ def test_coco_results_are_matched_by_number(tmp_path: Path) -> None:
     assert read_captions(path, IMAGES) == {"COCO_val2014_000000000042": "a dog", "cat": "a cat", "y": "it"}
 
 
+def test_a_table_of_captions_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    for indent in (None, 1):
+        path.write_text(json.dumps({"x/cat.jpg": "a cat", "dog.png": "a dog"}, indent=indent))
+        assert read_captions(path, IMAGES) == {"cat": "a cat", "dog": "a dog"}
+    path.write_text(json.dumps({"cat.jpg": {"text": "a cat"}}))
+    with pytest.raises(DataError, match=r'table\.json, cat\.jpg: no "caption"'):
+        read_captions(path, IMAGES)
+
+
 def test_a_name_of_thousands_of_digits_has_no_number() -> None:
     assert keys_by_number([CaptionedImage(f"{'1' * 4400}.jpg", ("a dog",), "val"), IMAGES[0]]) == {
         42: "COCO_val2014_000000000042"

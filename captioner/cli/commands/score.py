@@ -125,6 +125,7 @@ def score(request: Request) -> int:
         return _score_names(request)
     from captioner.metrics import compare_captions, evaluate_captions
     from captioner.metrics.captions import objects_by_image, read_captions, references_by_image
+    from captioner.metrics.evaluation import check_complete
     from captioner.references import read_references
 
     if request.split_list:
@@ -134,6 +135,7 @@ def score(request: Request) -> int:
     references = references_by_image(images)
     systems = [read_captions(path, images) for path in (request.captions, request.compare) if path]
     for path, captions in zip((request.captions, request.compare), systems, strict=False):
+        check_complete(captions, references, f"{path}: ")
         if not any(map(str.strip, captions.values())):
             print(f"captioner: {printable(str(path))}: all captions are empty", file=sys.stderr)
     options: dict[str, Any] = {
