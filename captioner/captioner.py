@@ -203,10 +203,10 @@ class Captioner(ModelDescription):
         batch_size: int = DEFAULT_BATCH_SIZE,
         **fields: Any,
     ) -> Generator[Outcome, None, None]:
-        """The caption or the error of each image, in order, as soon as its batch is done.
+        """The caption or the error of each image, in order.
 
-        `images` may be endless: it is read ahead by a few batches only. An `ImageError` among them takes its
-        place among the results. Raises `OptionsError`.
+        `images` may be endless: it is read ahead by a few batches only, and a caption comes once these have
+        been read. An `ImageError` among them takes its place among the results. Raises `OptionsError`.
         """
         if batch_size < 1:
             raise OptionsError(f"batch_size must be at least 1, got {batch_size}", "batch_size")
