@@ -7,7 +7,7 @@ from contextlib import closing
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Self, cast, overload
+from typing import Any, Literal, Self, cast, overload
 
 import numpy as np
 
@@ -87,13 +87,23 @@ class Captioner(ModelDescription):
             bundle = Bundle.load(model_folder(bundle) if isinstance(bundle, str) else bundle)
         return cls(bundle, Runtime(bundle, device, threads, precision, lanes, GraphCache.of_user()), limits)
 
+    def __reduce__(self) -> tuple[Callable[[Bundle], Captioner], tuple[Bundle]]:
+        """A pickled captioner loads its model anew, for instance in a process that is started by spawn."""
+        runtime = self._runtime
+        load = partial(
+            Captioner.load,
+            device=runtime.device,
+            threads=runtime.threads,
+            lanes=runtime.lanes,
+            precision=runtime.precision,
+            limits=self.limits,
+        )
+        return load, (self.bundle,)
+
     @property
     def info(self) -> ModelInfo:
         """The model, and the limits of images and options."""
         return self._info
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a model in this process cannot be pickled or copied: load one in each process")
 
     def __repr__(self) -> str:
         return f"Captioner({self.model}, precision={self.precision}, device={self.device})"
@@ -193,10 +203,10 @@ class Captioner(ModelDescription):
         batch_size: int = DEFAULT_BATCH_SIZE,
         **fields: Any,
     ) -> Generator[Outcome, None, None]:
-        """The caption or the error of each image, in order, as soon as its batch is done.
+        """The caption or the error of each image, in order.
 
-        `images` may be endless: it is read ahead by a few batches only. An `ImageError` among them takes its
-        place among the results. Raises `OptionsError`.
+        `images` may be endless: it is read ahead by a few batches only, and a caption comes once these have
+        been read. An `ImageError` among them takes its place among the results. Raises `OptionsError`.
         """
         if batch_size < 1:
             raise OptionsError(f"batch_size must be at least 1, got {batch_size}", "batch_size")

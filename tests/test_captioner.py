@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import io
-import pickle
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -420,12 +418,6 @@ def test_letterboxed_pixels_tell_where_the_photo_is(letterboxed_captioner: Capti
     with pytest.raises(OptionsError, match="an image without a photo"):
         letterboxed_captioner.caption_pixels(nothing)
     assert letterboxed_captioner.caption_pixels(shapes[:0]) == []
-
-
-def test_a_model_says_that_it_is_loaded_in_each_process(tiny_captioner: Captioner) -> None:
-    for copied in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(TypeError, match="load one in each process"):
-            copied(tiny_captioner)
 
 
 def test_threads_are_a_number(tiny_bundle: Path) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import pickle
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from captioner import (
     Caption,
     Captioner,
     CaptionOptions,
+    ImageLimits,
     ImageUnreadableError,
     ModelOutputError,
     NotAnImageError,
@@ -125,6 +129,19 @@ def test_results_are_formatted_as_their_text(tiny_captioner: Captioner) -> None:
 def test_a_captioner_says_what_it_is(tiny_captioner: Captioner) -> None:
     precision = tiny_captioner.precision
     assert repr(tiny_captioner) == f"Captioner({tiny_captioner.model}, precision={precision}, device=cpu)"
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_a_captioner_goes_to_a_process_that_is_spawned(
+    tiny_bundle: Path, expected: list[str], lanes: int
+) -> None:
+    captioner = Captioner.load(
+        tiny_bundle, threads=2, lanes=lanes, precision="float32", limits=ImageLimits(max_pixels=10**6)
+    )
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        assert pool.submit(captioner.caption, PHOTOS[0]).result().text == expected[0]
+    again = pickle.loads(pickle.dumps(captioner))
+    assert (again.info, again.lanes, again.limits) == (captioner.info, lanes, captioner.limits)
 
 
 def test_an_unknown_argument_is_one_of_the_function_that_was_called(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 - JSON lines or CSV, as `captioner batch` writes them: `{"image": …, "caption": …}`; lines of failed images,
   which have an `error`, are no captions;
 - COCO results: `[{"image_id": …, "caption": …}]`, where the id is COCO's number or a file name;
+- a table of captions by name: `{"a.jpg": "a dog"}`;
 - a folder of photos with text files.
 """
 
@@ -22,6 +23,7 @@ from captioner.references.tables import (
     csv_rows,
     first_of,
     is_csv,
+    plain_records,
     read_sidecars,
 )
 from captioner.surrogates import image_of
@@ -94,11 +96,15 @@ def _csv_records(path: Path, text: str) -> Iterator[tuple[str, Any]]:
 
 
 def _json_records(path: Path, text: str) -> Iterator[tuple[str, Any]]:
-    if text.lstrip().startswith("["):
-        for number, entry in enumerate(parse_json(text, path), 1):
-            yield f"{path}, entry {number}", entry
-    else:
-        yield from json_lines(text, path)
+    is_list = text.lstrip().startswith("[")
+    try:
+        document = parse_json(text, path)
+    except DataError:
+        if is_list:
+            raise
+        document = None  # several lines
+    records = plain_records(path, document)
+    yield from json_lines(text, path) if records is None else records
 
 
 def _parse(record: Any, keys: dict[int, str], place: str) -> tuple[str, str]:

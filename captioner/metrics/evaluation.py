@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from captioner.errors import DataError
+from captioner.errors import DataError, clip
 from captioner.metrics.bleu import bleu, bleu_statistics
 from captioner.metrics.bootstrap import (
     SAMPLES,
@@ -129,6 +129,20 @@ def compare_captions(
     return Comparison(one, other, differences)
 
 
+def check_complete(
+    candidates: Mapping[str, str], references: Mapping[str, Sequence[str]], place: str = ""
+) -> None:
+    """Raise `DataError`, which begins with `place`, if an image of the references has no caption."""
+    missing = [image for image in references if image not in candidates]
+    if not missing:
+        return
+    other = next(iter(candidates), None) if len(missing) == len(references) else None
+    hint = "" if other is None else f"; its captions are of others, such as {clip(other)}"
+    raise DataError(
+        f"{place}{len(missing)} of {len(references)} images have no caption, the first is {missing[0]}{hint}"
+    )
+
+
 def _tokenize(
     systems: Sequence[Mapping[str, str]], references: Mapping[str, Sequence[str]]
 ) -> tuple[list[list[Tokens]], list[list[Tokens]]]:
@@ -136,11 +150,7 @@ def _tokenize(
     if not references:
         raise DataError("there are no references to score against")
     for candidates in systems:
-        missing = [image for image in references if image not in candidates]
-        if missing:
-            raise DataError(
-                f"{len(missing)} of {len(references)} images have no caption, the first is {missing[0]}"
-            )
+        check_complete(candidates, references)
     empty = next((image for image, captions in references.items() if not captions), None)
     if empty is not None:
         raise DataError(f"{empty} has no reference to score against")

@@ -59,6 +59,8 @@ class Runtime:
         check_parallel("threads", threads)
         check_parallel("lanes", lanes)
         self._ort = _import_onnxruntime()
+        self.threads = threads
+        """As given."""
         threads = threads or core_limit()  # without a limit, ONNX Runtime takes a thread per core
         self._threads = threads  # for the session that tries CUDA; lanes share them below
         self._gpu = int(device.partition(":")[2] or 0)

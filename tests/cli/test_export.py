@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,8 @@ def test_from_a_checkpoint_to_scores(data, run, tmp_path, capsys) -> None:
         ("nowhere.pt", [], "cannot read"),
         ("captions.json", [], "not a file of tensors"),
         ("run/best.pt", ["--images", "nowhere.jpg"], "nowhere.jpg: No such file or directory"),
+        ("run/best.pt", ["--images", "empty"], "empty: there are no images in this folder"),
+        ("run/best.pt", ["--int8", "few", "few/0.png"], "at least 8 calibration photos, got 4"),
         ("run/best.pt", ["--card", "nowhere.md"], "cannot read the model card nowhere.md: No such file or"),
         ("run/best.pt", ["--avoid", "nowhere.txt"], "cannot read the phrases nowhere.txt: No such file or"),
         ("run/best.pt", ["--scores", "squares=nowhere.json"], "got 'squares=nowhere.json': No such file or"),
@@ -83,6 +86,10 @@ def test_what_cannot_be_exported(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("deep.json").write_text("[" * 100_000)
+    Path("empty").mkdir()
+    Path("few/below").mkdir(parents=True)
+    for name in ("0", "1", "below/2"):
+        shutil.copy(data / "images" / "00.png", f"few/{name}.png")
     capsys.readouterr()
     assert main(["export", str(data / checkpoint), "-o", str(tmp_path / "bundle"), *arguments]) == 2
     errors = told(capsys)

@@ -65,6 +65,7 @@ def test_every_command_explains_itself(command: str, capsys) -> None:
         main([command, "--help"])
     shown = capsys.readouterr().out
     assert raised.value.code == 0 and f"usage: captioner {command}" in shown
+    assert "['" not in shown, "a list of Python is no list for people"
     statuses = " ".join(shown.rpartition("\n\n")[2].split())
     assert re.fullmatch(r"Exit status: 0 [^;]+(; 1 [^;]+)?; 2 [^;]+(; \d+ [^;]+)+", statuses)
 

@@ -122,6 +122,14 @@ def test_a_missing_caption_is_no_score(capsys: pytest.CaptureFixture[str], tmp_p
     assert "1 of 20 images have no caption, the first is mud" in capsys.readouterr().err
 
 
+def test_the_file_that_lacks_captions_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    numbered = tmp_path / "numbered.json"
+    numbered.write_text('[{"image_id": 391895, "caption": "a man on a bike"}]')
+    assert main(["score", CAPTIONS, REFERENCES, "--compare", str(numbered)]) == 2
+    told = "20 of 20 images have no caption, the first is dog-snow; its captions are of others, such as "
+    assert capsys.readouterr().err == f"captioner: {numbered}: {told}391895\n"
+
+
 def test_scoring_needs_neither_torch_nor_a_runtime() -> None:
     code = f"""
 import sys

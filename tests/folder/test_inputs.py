@@ -114,6 +114,16 @@ def test_lists(photos: Path, tmp_path: Path, batch, monkeypatch) -> None:
     assert json.loads(out.read_text())["image"] == "day2/003.png"
 
 
+def test_a_url_in_a_list_is_told_what_fetches_it(photos: Path, tmp_path: Path, batch, capsys) -> None:
+    listed, out = tmp_path / "list.txt", tmp_path / "out.jsonl"
+    url = "https://shop.example/1.jpg"
+    listed.write_text(f"{url}\nday0/000.png\n")
+    assert batch(photos, "--files-from", listed, "-o", out) == 1
+    reason = "is a URL: batch reads files; captioner caption --allow-urls fetches it"
+    assert json.loads(out.read_text().splitlines()[0])["error"] == {"code": "unreadable", "message": reason}
+    assert f"{url}: {reason}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("separator", "chunks", "expected"),
     [

@@ -63,6 +63,16 @@ def test_text_files_of_a_folder_as_batch_writes_them(tmp_path: Path) -> None:
         read_captions(tmp_path / "empty", IMAGES)
 
 
+def test_a_table_of_captions_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    for indent in (None, 1):
+        path.write_text(json.dumps({"x/cat.jpg": "a cat", "dog.png": "a dog"}, indent=indent))
+        assert read_captions(path, IMAGES) == {"cat": "a cat", "dog": "a dog"}
+    path.write_text(json.dumps({"cat.jpg": {"text": "a cat"}}))
+    with pytest.raises(DataError, match=r'table\.json, cat\.jpg: no "caption"'):
+        read_captions(path, IMAGES)
+
+
 def test_a_name_of_thousands_of_digits_has_no_number() -> None:
     assert keys_by_number([CaptionedImage(f"{'1' * 4400}.jpg", ("a dog",), "val"), IMAGES[0]]) == {
         42: "COCO_val2014_000000000042"

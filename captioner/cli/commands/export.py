@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,8 +43,8 @@ class Request:
             output=args.output,
             name=args.name,
             card=_read(args.card, "the model card") if args.card else None,
-            images=tuple(args.images or ()),
-            int8=tuple(args.int8 or ()),
+            images=tuple(_photos(args.images or ())),
+            int8=tuple(_photos(args.int8 or ())),
             decoding=caption_options(args),
             checklist_weight=args.checklist_weight,
             avoided=_read_phrases(args.avoid) if args.avoid else (),
@@ -99,14 +99,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "often than people do",
     )
     parser.add_argument(
-        "--images", type=Path, nargs="+", metavar="IMAGE", help="real photos for the check (default: noise)"
+        "--images",
+        type=Path,
+        nargs="+",
+        metavar="IMAGE",
+        help="real photos for the check, or folders of them (default: noise)",
     )
     parser.add_argument(
         "--int8",
         type=Path,
         nargs="+",
         metavar="IMAGE",
-        help="add INT8 graphs to the bundle, fitted to these: about 200 photos like those of the training",
+        help="add INT8 graphs to the bundle, fitted to these: about 200 photos like those of the training, "
+        "or folders of them",
     )
 
 
@@ -151,6 +156,14 @@ def export(request: Request) -> int:
 def _read_phrases(path: Path) -> tuple[str, ...]:
     lines = map(str.strip, _read(path, "the phrases").splitlines())
     return tuple(line for line in lines if line)
+
+
+def _photos(places: Iterable[Path]) -> Iterator[Path]:
+    """Each folder replaced by the photos in it and below it. Raises `DataError`."""
+    from captioner.folder.sources.files import find_photos
+
+    for place in places:
+        yield from (place / photo.name for photo in find_photos(place)) if place.is_dir() else [place]
 
 
 def _read(path: Path, what: str) -> str:

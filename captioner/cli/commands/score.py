@@ -126,6 +126,7 @@ def score(request: Request) -> int:
         return _score_names(request)
     from captioner.metrics import compare_captions, evaluate_captions
     from captioner.metrics.captions import objects_by_image, read_captions, references_by_image
+    from captioner.metrics.evaluation import check_complete
     from captioner.references import read_references
 
     if request.split_list:
@@ -135,6 +136,7 @@ def score(request: Request) -> int:
     references = references_by_image(images)
     systems = [read_captions(path, images) for path in (request.captions, request.compare) if path]
     for path, captions in zip((request.captions, request.compare), systems, strict=False):
+        check_complete(captions, references, f"{path}: ")
         if not any(map(str.strip, captions.values())):
             say(f"{path}: all captions are empty")
     options: dict[str, Any] = {

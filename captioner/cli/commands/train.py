@@ -62,7 +62,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "config",
         metavar="CONFIG",
-        help=f"a TOML file, or the name of an included recipe: {_recipes()}",
+        help=f"a TOML file, or the name of an included recipe: {', '.join(_recipes())}",
     )
     parser.add_argument(
         "-o",

@@ -15,6 +15,7 @@ from captioner.folder.sources.selection import Selection
 from captioner.folder.sources.source import LeftOut
 from captioner.images.limits import too_many_bytes
 from captioner.images.suffixes import is_of_gallery
+from captioner.images.urls import is_url
 
 Stamp = Callable[[os.stat_result], str]
 """Names the state of a file."""
@@ -182,7 +183,10 @@ def _look(name: str, path: Path, locator: bytes, stamp: Stamp) -> Found:
         status = path.stat()
     except (OSError, ValueError) as error:
         reason = reason_of(error, "not a valid path")
-        lost = path.is_symlink() and isinstance(error, FileNotFoundError)
-        return Found(name, locator, "", "a link to a file that is not there" if lost else reason)
+        if isinstance(error, FileNotFoundError) and path.is_symlink():
+            reason = "a link to a file that is not there"
+        elif is_url(name):
+            reason = "is a URL: batch reads files; captioner caption --allow-urls fetches it"
+        return Found(name, locator, "", reason)
     problem = "" if stat.S_ISREG(status.st_mode) else "not a regular file"
     return Found(name, locator, stamp(status), problem)

@@ -52,12 +52,13 @@ def in_words(record: Mapping[str, Any]) -> str:
 
 
 def position_in_words(options: TrainOptions, saved: Mapping[str, Any]) -> str:
-    """Where a saved run is."""
+    """Where a saved run goes on."""
     number, epoch, _ = saved["position"]
-    if number >= len(options.stages):
-        return "which has ended"
-    stage = options.stages[number]
-    return f"{stage.name} {epoch + 1} of {stage.epochs * stage.runs}"
+    for stage in options.stages[number:]:
+        if epoch < stage.epochs * stage.runs:
+            return f"{stage.name} {epoch + 1} of {stage.epochs * stage.runs}"
+        epoch = 0
+    return "which has ended"
 
 
 def _scores_in_words(source: str, values: Mapping[str, float]) -> str:

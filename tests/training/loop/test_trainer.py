@@ -24,6 +24,7 @@ from captioner.training.config.train_options import SourceOptions, TrainOptions
 from captioner.training.data.batches import PHOTOS
 from captioner.training.data.examples import load_examples
 from captioner.training.loop.plan import planned
+from captioner.training.loop.report import position_in_words
 from captioner.training.weights import checkpoint
 
 
@@ -139,6 +140,21 @@ def test_a_killed_run_goes_on_to_the_same_weights(uninterrupted, data, cache, tm
     assert (stage, epoch) == (1, 1) and batch > 0
     trainer(squares.options(squares.TWO_STAGES), tmp_path, data, cache).run()
     same_weights(uninterrupted, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("position", "said"),
+    [
+        ([0, 1, 3], "one 2 of 2"),
+        ([0, 2, 0], "two 1 of 6"),  # saved after an epoch, before the next stage began
+        ([1, 5, 0], "two 6 of 6"),
+        ([1, 6, 0], "which has ended"),
+        ([2, 0, 0], "which has ended"),
+    ],
+)
+def test_where_a_run_goes_on_in_words(position: list[int], said: str) -> None:
+    stages = (squares.stage(name="one", epochs=2), squares.stage(name="two", epochs=3, runs=2))
+    assert position_in_words(squares.options(stages), {"position": position}) == said
 
 
 def test_a_stage_of_several_runs_goes_on_with_their_mean(data: Path, cache: Path, tmp_path: Path) -> None:
