@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from captioner.metrics.evaluation import Scores
 from captioner.metrics.naming import NamingScores
@@ -64,9 +64,14 @@ def markdown_table(columns: Mapping[str, Scores | NamingScores]) -> str:
     """A column for each data set, with 95% confidence intervals where scores have them."""
     cells = {name: _cells(scores) for name, scores in columns.items()}
     rows = dict.fromkeys(row for column in cells.values() for row in column)
-    lines = [["", *cells], ["---"] * (len(cells) + 1)]
-    lines += [[row, *(column.get(row, "") for column in cells.values())] for row in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(
+        ["", *cells], ([row, *(column.get(row, "") for column in cells.values())] for row in rows)
+    )
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown; `head` names the columns."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *rows))
 
 
 def _cells(scores: Scores | NamingScores) -> dict[str, str]:

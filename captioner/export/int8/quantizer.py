@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from captioner.export.int8.ranges import Array, Range, affine
 from captioner.export.int8.stored_bytes import stored_bytes
-from captioner.export.rewrites.editor import GraphEditor
+from captioner.export.rewrites.editor import GraphEditor, attributes
 from captioner.export.rewrites.folding import LEAST_TERMS, SMALLEST, fold_batch_norms, split_gemms
 from captioner.export.rewrites.rows import scale_gated_rows
 from captioner.export.rewrites.slow_nodes import replace_slow_nodes
@@ -109,8 +109,7 @@ class Quantizer:
             weight = self._values.get(node.input[1])
             if weight is None or weight.ndim != 2 or weight.size < SMALLEST:
                 return False
-            convolves = any(other.op_type == "Conv" for other in self._editor.nodes)
-            return not convolves or self._gains(node.input[0], weight)
+            return not self._editor.of_kind("Conv") or self._gains(node.input[0], weight)
         return node.op_type == "Add" and all(self._comes_from_conv(name) for name in node.input)
 
     def _gains(self, source: str, weight: Array) -> bool:
@@ -187,7 +186,7 @@ class Quantizer:
             [reader] = readers
             name = reader.output[0]
         sizes = self._values.get(reader.input[1]) if len(reader.input) > 1 else None
-        last = any(a.name == "axis" and a.i == -1 for a in reader.attribute)
+        last = attributes(reader).get("axis") == -1
         return reader if last and sizes is not None and sizes[0] == size else None
 
     def _round_constants(self, node: onnx.NodeProto, input_scale: np.float32) -> None:
@@ -244,13 +243,12 @@ def _exact_start(nodes: Iterable[onnx.NodeProto]) -> set[str]:
     start: dict[str, str] = {}
     for node in nodes:
         source, output = next(iter(node.input), ""), next(iter(node.output), "")
-        groups = next((a.i for a in node.attribute if a.name == "group"), 1)
-        sizes = {a.name: list(a.ints) for a in node.attribute}
-        if node.op_type == "Conv" and source in start and groups > 1:
+        given = attributes(node)
+        if node.op_type == "Conv" and source in start and given.get("group", 1) > 1:
             exact |= {start[source], output}
         elif node.op_type == "Conv" and convolved.isdisjoint(node.input):
             start[output] = output
-            exact |= {output} if sizes.get("kernel_shape") == sizes.get("strides") else set()
+            exact |= {output} if given.get("kernel_shape") == given.get("strides") else set()
         elif node.op_type in _CLIPS and source in start:
             start[output] = start[source]
         if node.op_type == "Conv" or not convolved.isdisjoint(node.input):
