@@ -130,6 +130,12 @@ class Start:
         known = set(self.vocabulary.words)
         return Vocabulary([*self.vocabulary.words, *(w for w in learnt.words if w not in known)])
 
+    def build(self) -> CaptionModel:
+        """The model itself, on the CPU. Raises `DataError` as `give` does."""
+        model = CaptionModel(self.model, len(self.vocabulary))
+        self.give(model, self.vocabulary)
+        return model
+
     @torch.no_grad()
     def give(
         self, model: CaptionModel, vocabulary: Vocabulary, related: Mapping[str, Sequence[str]] | None = None
