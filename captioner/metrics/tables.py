@@ -34,8 +34,8 @@ def label(name: str) -> str:
     """For example "METEOR 1.5 (exact+stem)" for `meteor_exact_stem`."""
     if name in _LABELS:
         return _LABELS[name]
-    _, *stages = name.split("_")
-    return f"METEOR 1.5 ({'+'.join(stages)})" if stages else "METEOR 1.5"
+    _, *matchers = name.split("_")
+    return f"METEOR 1.5 ({'+'.join(matchers)})" if matchers else "METEOR 1.5"
 
 
 def statistics(scores: Scores) -> dict[str, str]:
