@@ -21,8 +21,8 @@ from torch import Tensor
 from captioner.errors import DataError
 from captioner.export.certainty import MEAN
 from captioner.export.graphs import export_graph
-from captioner.export.int8.quantizer import hold_weights, refer_to, session
 from captioner.export.rewrites.editor import GraphEditor
+from captioner.export.shared_weights import hold_weights, refer_to, session
 from captioner.files.destination import writing
 from captioner.files.whole_folder import folder_aside, publish_folder
 from captioner.model import bundle as bundles

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from captioner.captioner import Captioner, Pixels
+from captioner.captioner import Captioner
 from captioner.errors import DataError
 from captioner.export.int8.bias_correction import correct_biases
-from captioner.export.int8.quantizer import Quantizer, session
+from captioner.export.int8.quantizer import Quantizer
 from captioner.export.int8.ranges import Array, Range, widen
+from captioner.export.shared_weights import session
+from captioner.images.preparation import Pixels
 from captioner.model import bundle as bundles
 from captioner.model.graphs.decoder import OnnxStepper
 from captioner.model.search import search

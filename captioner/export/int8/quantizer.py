@@ -25,6 +25,7 @@ from captioner.export.rewrites.editor import GraphEditor, attributes
 from captioner.export.rewrites.folding import LEAST_TERMS, SMALLEST, fold_batch_norms, split_gemms
 from captioner.export.rewrites.rows import scale_gated_rows
 from captioner.export.rewrites.slow_nodes import replace_slow_nodes
+from captioner.export.shared_weights import refer_to, session
 
 _CLIPS = ("Clip", "Relu")
 
@@ -256,17 +257,6 @@ def _exact_start(nodes: Iterable[onnx.NodeProto]) -> set[str]:
     return exact
 
 
-def session(graph: bytes, files: Mapping[str, bytes] | None = None) -> onnxruntime.InferenceSession:
-    """A session on the CPU; `files` are those that the graph refers to."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    if files:
-        options.add_external_initializers_from_files_in_memory(
-            list(files), list(files.values()), [len(content) for content in files.values()]
-        )
-    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-
-
 def _computed(model: onnx.ModelProto) -> dict[str, npt.NDArray[Any]]:
     """Every constant that a convolution, a product or a split reads, computed."""
     editor = GraphEditor(model)
@@ -287,27 +277,3 @@ def _computed(model: onnx.ModelProto) -> dict[str, npt.NDArray[Any]]:
     found: list[Any] = session(part.SerializeToString()).run(computed, {}) if computed else []
     held.update(zip(computed, found, strict=True))
     return {name: held[name] for name in wanted}
-
-
-def refer_to(model: onnx.ModelProto, content: bytes, file: str) -> None:
-    """Replace tensors that the float graph `content` holds by references into its `file`."""
-    for tensor in model.graph.initializer:
-        values = tensor.raw_data
-        offset = content.find(values) if len(values) >= SMALLEST else -1
-        if offset < 0:
-            continue
-        tensor.ClearField("raw_data")
-        tensor.data_location = TensorProto.EXTERNAL
-        for key, value in (("location", file), ("offset", offset), ("length", len(values))):
-            tensor.external_data.add(key=key, value=str(value))
-
-
-def hold_weights(model: onnx.ModelProto, content: bytes) -> None:
-    """The reverse of `refer_to`."""
-    for tensor in model.graph.initializer:
-        if tensor.data_location == TensorProto.EXTERNAL:
-            place = {entry.key: entry.value for entry in tensor.external_data}
-            start = int(place["offset"])
-            tensor.raw_data = content[start : start + int(place["length"])]
-            tensor.ClearField("external_data")
-            tensor.ClearField("data_location")

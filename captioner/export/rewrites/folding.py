@@ -12,7 +12,7 @@ import onnx
 from captioner.export.rewrites.editor import GraphEditor, attributes
 
 SMALLEST = 4096
-"""Smaller weights (by number of elements) and tensors (by bytes) are not quantized."""
+"""Elements; smaller weights are not quantized."""
 LEAST_TERMS = 96
 """Products of an image's features that sum fewer terms hardly get faster in INT8."""
 
