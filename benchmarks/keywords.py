@@ -58,11 +58,9 @@ def objects(images: Sequence[CaptionedImage], found: Sequence[Sequence[str]]) ->
     right = said = there = 0
     for image, keywords in zip(images, found, strict=True):
         named = {PHRASES.get(tuple(tokenize(keyword))) for keyword in keywords} - {None}
-        right, said, there = (
-            right + len(named & {*image.objects}),
-            said + len(named),
-            there + len(image.objects),
-        )
+        right += len(named & {*image.objects})
+        said += len(named)
+        there += len(image.objects)
     return {"precision": right / said, "recall": right / there}
 
 

@@ -60,16 +60,8 @@ def main() -> None:
     write_references(held_out, out / "held-out.json")
 
     places = found_in(args.data)
-    start = "default" if args.model is None else str(args.model.resolve())
-    config = {"start": start, "captions": str(out / "corrections.jsonl"), "images": places}
-    (out / "teach.toml").write_text(
-        CONFIG.format(**{name: json.dumps(value) for name, value in config.items()}), encoding="utf-8"
-    )
-    changes = [part for change in args.set for part in ("--set", change)]
-    run(["train", str(out / "teach.toml"), "-o", str(out / "run"), "--cache", str(out / "cache"), *changes])
-    if not (out / "bundle").exists():
-        best = out / "run" / "best.pt"  # few photos leave none to validate on
-        run(["export", str(best if best.exists() else out / "run" / "last.pt"), "-o", str(out / "bundle")])
+    config = {"captions": str(out / "corrections.jsonl"), "images": places}
+    train(out, CONFIG, config, args)
 
     before = caption(held_out, out / "before.jsonl", places, args.model)
     after = caption(held_out, out / "after.jsonl", places, out / "bundle")
@@ -81,6 +73,18 @@ def main() -> None:
     old, new = (100 * scores.values["cider"] for scores in (found.second, found.first))
     print(f"CIDEr before {old:.1f}, after {new:.1f}")
     print(f"difference {100 * change.value:+.1f} (95% interval {low:+.1f} to {high:+.1f})")
+
+
+def train(out: Path, text: str, values: dict[str, object], args: argparse.Namespace) -> None:
+    """Train the model of `args` with a configuration, in which the `values` are put, and leave its bundle."""
+    start = "default" if args.model is None else str(args.model.resolve())
+    written = {name: json.dumps(value) for name, value in {"start": start, **values}.items()}
+    (out / "teach.toml").write_text(text.format(**written), encoding="utf-8")
+    changes = [part for change in args.set for part in ("--set", change)]
+    run(["train", str(out / "teach.toml"), "-o", str(out / "run"), "--cache", str(out / "cache"), *changes])
+    if not (out / "bundle").exists():
+        best = out / "run" / "best.pt"  # few photos leave none to validate on
+        run(["export", str(best if best.exists() else out / "run" / "last.pt"), "-o", str(out / "bundle")])
 
 
 def found_in(data: Path) -> list[str]:

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from teach import caption, found_in, run, write_references
+from teach import caption, found_in, train, write_references
 
 from captioner import Captioner
 from captioner.metrics import compare_captions
@@ -57,16 +57,9 @@ def main() -> None:
 
     taught, held_out = choose(args.words, args.photos)
     (out / "labels.json").write_text(json.dumps({"images": taught}), encoding="utf-8")
-    start = "default" if args.model is None else str(args.model.resolve())
-    config = {"start": start, "labels": str(out / "labels.json"), "photos": str(args.words.resolve())}
-    (out / "words.toml").write_text(
-        CONFIG.format(**{name: json.dumps(value) for name, value in config.items()}), encoding="utf-8"
-    )
     begun = time.monotonic()
-    changes = [part for change in args.set for part in ("--set", change)]
-    run(["train", str(out / "words.toml"), "-o", str(out / "run"), "--cache", str(out / "cache"), *changes])
-    if not (out / "bundle").exists():
-        run(["export", str(out / "run" / "last.pt"), "-o", str(out / "bundle")])
+    config = {"labels": str(out / "labels.json"), "photos": str(args.words.resolve())}
+    train(out, CONFIG, config, args)
     print(f"{len(taught)} photos taught in {(time.monotonic() - begun) / 60:.1f} minutes")
 
     for name, model in (("before", args.model), ("after", out / "bundle")):

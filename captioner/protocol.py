@@ -11,18 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, Protocol, Self, TypeVar, cast, overload
 
-import numpy as np
-import numpy.typing as npt
-
 from captioner.errors import CaptionerError, ImageError
-from captioner.images.preparation import Preparation
+from captioner.images.preparation import Pixels, Preparation
 from captioner.images.sources import ImageInput, ImageOrError
 from captioner.model.calibration import Calibration
 from captioner.model.info import ModelInfo
 from captioner.options import CaptionOptions
 from captioner.results import Caption, Word
 
-Pixels = npt.NDArray[np.uint8]
 Outcome = Caption | CaptionerError
 """A caption, or why there is none."""
 _Outcome = TypeVar("_Outcome", bound=Caption | CaptionerError)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from measures.bench import Bench, Table
-from measures.photos import SIZES, photos
+from measures.photos import pixels
 
 from captioner.model.bundle import Bundle
 from captioner.model.graphs.device import cuda_options
@@ -25,10 +25,9 @@ def bound(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
     kind, _, number = bench.device.partition(":")
     device = kind, int(number or 0)
     bundle = Bundle.load(bench.model)
-    pixels = np.stack([bench.captioner().preprocess(photo) for photo in photos(SIZES["224 x 224"])])
     rows, same = [], True
     for size in BATCHES[:2] if bench.quick else BATCHES:
-        given = {"pixels": np.ascontiguousarray(pixels[np.arange(size) % len(pixels)])}
+        given = {"pixels": pixels(bench.captioner(), size)}
         session = _session(ort, bundle.encoder, device)
         graph = Graph(session, device)
         graph.on_cpu = False  # bind also on a CPU, so that this is tried everywhere

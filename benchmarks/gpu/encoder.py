@@ -5,13 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from measures.bench import SEARCHES, Bench, Table
-from measures.photos import SIZES, photos
+from measures.photos import SIZES, photos, pixels
+from measures.pytorch import same_model
 
 from captioner.errors import CaptionerError
 from gpu.load import BATCHES
@@ -25,12 +24,12 @@ def alone(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
     captioner = bench.captioner()
     rows = []
     for size in BATCHES[:2] if bench.quick else BATCHES:
-        pixels = _pixels(bench, size)
-        encode = partial(captioner.encode, pixels)
+        batch = pixels(captioner, size)
+        encode = partial(captioner.encode, batch)
         own = 1000 * size / bench.median_ms(encode)
         row: dict[str, Any] = {"batch": size, "encoder/s": own}
         for search, options in SEARCHES.items():
-            whole = 1000 * size / bench.median_ms(partial(captioner.caption_pixels, pixels, options))
+            whole = 1000 * size / bench.median_ms(partial(captioner.caption_pixels, batch, options))
             row |= {f"captions/s, {search}": whole, f"share, {search}": round(whole / own, 2)}
         rows.append(row)
     note = "From decoded pixels in host memory. The share is of the encoder alone in ONNX Runtime."
@@ -44,9 +43,9 @@ def pytorch(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
         return [], {}
     rows: list[dict[str, Any]] = []
     for size in TORCH_BATCHES[:1] if bench.quick else TORCH_BATCHES:
-        pixels = _pixels(bench, size)
-        own = 1000 * size / bench.median_ms(partial(bench.captioner().encode, pixels))
-        other = 1000 * size / bench.median_ms(partial(encode, pixels))
+        batch = pixels(bench.captioner(), size)
+        own = 1000 * size / bench.median_ms(partial(bench.captioner().encode, batch))
+        other = 1000 * size / bench.median_ms(partial(encode, batch))
         rows.append({"batch": size, "ONNX Runtime, photos/s": own, "PyTorch, photos/s": other})
     note = "PyTorch computes in bfloat16, compiled on a GPU."
     return [Table("The encoder in PyTorch", rows, note)], {}
@@ -59,7 +58,7 @@ def parts(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
     one = bench.median_ms(partial(captioner.preprocess, files[0]))
     rows = []
     for size in (1, 2) if bench.quick else (1, 32, 256):
-        part = _pixels(bench, size)
+        part = pixels(captioner, size)
         row: dict[str, Any] = {"batch": size, "decode on one core, ms": size * one}
         if bench.device != "cpu":
             from onnxruntime import OrtValue
@@ -76,13 +75,6 @@ def parts(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
     return [Table("Where the time of a batch goes", rows, "Decoding is of JPEG files of 500 x 375.")], {}
 
 
-def _pixels(bench: Bench, size: int) -> npt.NDArray[np.uint8]:
-    """A batch of decoded photos."""
-    captioner = bench.captioner()
-    pixels = np.stack([captioner.preprocess(photo) for photo in photos(SIZES["224 x 224"])])
-    return pixels[np.arange(size) % len(pixels)]
-
-
 def _torch_encoder(bench: Bench) -> Callable[[Any], object] | None:
     """The encoder with the same weights in PyTorch; None where PyTorch or the weights are not there."""
     what = "the encoder in PyTorch"
@@ -90,14 +82,8 @@ def _torch_encoder(bench: Bench) -> Callable[[Any], object] | None:
         return None
     import torch
 
-    from captioner.nn.model import CaptionModel
-    from captioner.training.weights.start import Start
-
-    place = str(bench.model.resolve()) if bench.model else "default"
     try:
-        start = Start.read(place, Path("/"))
-        model = CaptionModel(start.model, len(start.vocabulary)).eval()
-        start.give(model, start.vocabulary)
+        model = same_model(bench)
     except CaptionerError as error:  # weights or a network that are not here
         bench.skip(what, str(error))
         return None
@@ -110,11 +96,11 @@ def _torch_encoder(bench: Bench) -> Callable[[Any], object] | None:
         else:
             bench.skip("torch.compile", "there is no C compiler: PyTorch's encoder is eager")
 
-    def run(pixels: Any) -> object:
-        given = torch.from_numpy(np.ascontiguousarray(pixels[..., :3])).to(device)
+    def run(batch: Any) -> object:
+        given = torch.from_numpy(np.ascontiguousarray(batch[..., :3])).to(device)
         mask = None
         if model.letterbox is not None:
-            mask = torch.from_numpy(model.letterbox.mask(pixels)).flatten(1).to(device)
+            mask = torch.from_numpy(model.letterbox.mask(batch)).flatten(1).to(device)
         with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16):
             encoded = encode(given, mask)
         if device.type == "cuda":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -16,8 +15,8 @@ from typing import Any
 import grpc
 import numpy as np
 from measures.bench import SEARCHES, Bench, Table
-from measures.photos import SIZES, photos
-from serving.common import percentiles_ms, run_clients, running_server
+from measures.photos import SIZES, photos, pixels
+from serving.common import percentiles_ms, run_clients
 
 from captioner_client import CaptionClient
 from captioner_server.inference import grpc_predict_v2_pb2 as oip
@@ -30,11 +29,10 @@ LANES = (1, 2, 4)
 
 def throughput(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
     captioner = bench.captioner()
-    pixels = np.stack([captioner.preprocess(photo) for photo in photos(SIZES["224 x 224"])])
     rows = []
     for search, options in SEARCHES.items():
         for size in BATCHES[:2] if bench.quick else BATCHES:
-            part = pixels[np.arange(size) % len(pixels)]
+            part = pixels(captioner, size)
             times = bench.times(lambda part=part, options=options: captioner.caption_pixels(part, options))
             row: dict[str, Any] = {
                 "search": search,
@@ -52,11 +50,10 @@ def throughput(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
 def lanes(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
     """Several batches at once: while Python builds the captions of one, the GPU can compute another."""
     captioner = bench.captioner()
-    pixels = np.stack([captioner.preprocess(photo) for photo in photos(SIZES["224 x 224"])])
     rows = []
     for search, options in SEARCHES.items():
         for size in (1,) if bench.quick else (32, 256):
-            part = pixels[np.arange(size) % len(pixels)]
+            part = pixels(captioner, size)
             row: dict[str, Any] = {"search": search, "batch": size}
             for count in LANES:
                 with ThreadPoolExecutor(count) as pool:
@@ -75,8 +72,7 @@ def service(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
     captioner = bench.captioner(lanes=None)
     many = [files[number % len(files)] for number in range(clients if bench.quick else 4 * clients)]
     alone = 1000 * len(many) / bench.median_ms(lambda: captioner.caption(many, batch_size=clients))
-    args = argparse.Namespace(model=bench.model and str(bench.model), device=bench.device, serve=[])
-    with running_server(args, "--max-batch-size", str(clients)) as server:
+    with bench.server("--max-batch-size", str(clients)) as server:
         asyncio.run(run_clients(server.address, files, clients, seconds / 10))
         started = time.perf_counter()
         waits, errors = asyncio.run(run_clients(server.address, files, clients, seconds))
@@ -93,8 +89,7 @@ def service(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
 def protocols(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
     """The same photo by gRPC, by HTTP and by the Open Inference Protocol."""
     photo = photos(SIZES["500 x 375"], 1)[0]
-    args = argparse.Namespace(model=bench.model and str(bench.model), device=bench.device, serve=[])
-    with running_server(args, "--http-port", "0") as server:
+    with bench.server("--http-port", "0") as server:
         server.wait_for("http")
         with CaptionClient(server.address) as client:
             said = {"gRPC": client.caption(photo).text}

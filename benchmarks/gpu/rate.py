@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -12,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from measures.bench import Bench, Table
-from measures.photos import SIZES, photos
-from serving.common import running_server
+from measures.photos import photo_files
 
 P99_MS = 50.0
 FIRST = 250.0
@@ -25,15 +23,11 @@ SECONDS = 3.0
 
 def rate(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
     """The highest rate at which 99 of 100 callers wait for at most `P99_MS`."""
-    paths = []
-    for number, photo in enumerate(photos(SIZES["500 x 375"])):
-        paths.append(str(bench.work / f"sent-{number}.jpg"))
-        Path(paths[-1]).write_bytes(photo)
-    args = argparse.Namespace(model=bench.model and str(bench.model), device=bench.device, serve=[])
+    paths = [str(path) for path in photo_files(bench.work)]
     rows: list[dict[str, Any]] = []
     held, failed = 0.0, math.inf
     first, tries, seconds = (2.0, 1, 1.0) if bench.quick else (FIRST, TRIES, SECONDS)
-    with running_server(args, "--max-batch-size", "64") as server:
+    with bench.server("--max-batch-size", "64") as server:
         offer(server.address, paths, first, 1.0)  # the first calls load what is needed
         offered = first
         for _ in range(tries):

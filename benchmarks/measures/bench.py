@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from serving.common import Server, running_server
 
 from captioner import Captioner, CaptionOptions
 from captioner.errors import CaptionerError
@@ -56,6 +60,11 @@ class Bench:
     def captioner(self, precision: str = "auto", lanes: int | None = 1) -> Captioner:
         """The model; `lanes` is None for many photos, 1 for single ones and single batches."""
         return _load(self.model, self.device, self.threads, precision, lanes)
+
+    def server(self, *flags: str) -> AbstractContextManager[Server]:
+        """`captioner serve` with the same model."""
+        model = str(self.model) if self.model else None
+        return running_server(argparse.Namespace(model=model, device=self.device, serve=[]), *flags)
 
     def precisions(self) -> list[str]:
         """Those that can be measured here."""

@@ -11,7 +11,7 @@ import numpy as np
 from captioner import CaptionOptions
 from measures.bench import Bench, Table
 from measures.command import captioner
-from measures.photos import SIZES, photos, write_photos
+from measures.photos import SIZES, photo_files, pixels, write_photos
 
 WORDS = (2, 4, 6, 8, 10, 12)
 BEAMS = (1, 2, 3, 5, 10)
@@ -39,19 +39,19 @@ def measure(bench: Bench) -> list[Table]:
 
 def _words(bench: Bench, limits: Iterable[int]) -> list[dict[str, Any]]:
     model = bench.captioner()
-    pixels = np.stack([model.preprocess(photo) for photo in photos(SIZES["500 x 375"])])
+    batch = pixels(model, size="500 x 375")
     rows = []
     for limit in limits:
         options = CaptionOptions(beam_size=3, max_words=limit)
-        said = np.mean([len(caption.words) for caption in model.caption_pixels(pixels, options)])
-        one = bench.median_ms(lambda options=options: model.caption_pixels(pixels[:1], options))
-        all_ms = bench.median_ms(lambda options=options: model.caption_pixels(pixels, options))
+        said = np.mean([len(caption.words) for caption in model.caption_pixels(batch, options)])
+        one = bench.median_ms(lambda options=options: model.caption_pixels(batch[:1], options))
+        all_ms = bench.median_ms(lambda options=options: model.caption_pixels(batch, options))
         rows.append(
             {
                 "most words": limit,
                 "words said": round(float(said), 1),
                 "batch 1, ms": one,
-                f"batch {len(pixels)}, ms a photo": all_ms / len(pixels),
+                f"batch {len(batch)}, ms a photo": all_ms / len(batch),
             }
         )
     return rows
@@ -59,12 +59,8 @@ def _words(bench: Bench, limits: Iterable[int]) -> list[dict[str, Any]]:
 
 def _run(bench: Bench, name: str, value: int, *, beam: int, batch: int) -> dict[str, Any]:
     """One setting in a process of its own, so that its memory is known."""
-    files = []
-    for number, content in enumerate(photos(SIZES["500 x 375"])):
-        files.append(bench.work / f"{number}.jpg")
-        files[-1].write_bytes(content)
     flags = ["--json", "--batch-sizes", str(batch), "--beam", str(beam), *bench.flags()]
-    run = captioner("bench", *files, *flags, "--seconds", str(max(bench.seconds, 0.01)))
+    run = captioner("bench", *photo_files(bench.work), *flags, "--seconds", str(max(bench.seconds, 0.01)))
     [found] = json.loads(run.output)["batches"]
     ms = found["median_ms"] / batch
     return {name: value, "ms a photo": ms, "photos/s": 1000 / ms, "peak MB": round(run.peak_mb)}

@@ -9,10 +9,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from measures.bench import Bench, Skip, Table, ratio
-from measures.photos import SIZES, photos
+from measures.photos import pixels
 
 BATCHES = (1, 32)
 
@@ -50,11 +48,10 @@ def measure(bench: Bench) -> list[Table]:
         rows.append(_row("yardstick, float32", reference, reference))
     for precision in bench.precisions():
         captioner = bench.captioner(precision)
-        pixels = np.stack([captioner.preprocess(photo) for photo in photos(SIZES["224 x 224"])])
-        times = {}
-        for batch in BATCHES:
-            part = pixels[np.arange(batch) % len(pixels)]
-            times[batch] = bench.median_ms(partial(captioner.encode, part)) / batch
+        times = {
+            batch: bench.median_ms(partial(captioner.encode, pixels(captioner, batch))) / batch
+            for batch in BATCHES
+        }
         rows.append(_row(f"encoder, {precision}", times, reference))
     return [Table("Encoder alone, ms an image", rows)]
 

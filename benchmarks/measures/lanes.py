@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import time
 from typing import Any
 
-from serving.common import percentiles_ms, run_clients, running_server
+from serving.common import percentiles_ms, run_clients
 
 from captioner.cores import available_cores
 from captioner.model.runtime import default_lanes
@@ -39,10 +38,9 @@ def measure(bench: Bench) -> list[Table]:
 def _server(bench: Bench, lanes: int) -> dict[str, Any]:
     """Measure `captioner serve`: photos a second and latency with many callers, latency with one."""
     files = photos(SIZES["500 x 375"])
-    args = argparse.Namespace(model=bench.model and str(bench.model), device=bench.device, serve=[])
     flags = ["--lanes", str(lanes), *(["--threads", str(bench.threads)] if bench.threads else [])]
     seconds = 0.5 if bench.quick else max(10.0, 5 * bench.seconds)
-    with running_server(args, *flags) as server:
+    with bench.server(*flags) as server:
         asyncio.run(run_clients(server.address, files, 4, seconds / 10))
         started = time.perf_counter()
         waits, errors = asyncio.run(run_clients(server.address, files, CALLERS, seconds))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from measures.bench import SEARCHES, Bench, Skip, Table, ratio
-from measures.photos import SIZES, photos
+from measures.photos import pixels
 
 BATCHES = (1, 8)
 
@@ -26,14 +26,14 @@ def measure(bench: Bench) -> list[Table]:
     torch.manual_seed(0)
     torch.set_num_threads(bench.threads or torch.get_num_threads())
     captioner = bench.captioner()
-    pixels = np.stack([captioner.preprocess(photo) for photo in photos(SIZES["224 x 224"])])
-    words = round(float(np.mean([len(caption.words) for caption in captioner.caption_pixels(pixels)])))
+    batch = pixels(captioner)
+    words = round(float(np.mean([len(caption.words) for caption in captioner.caption_pixels(batch)])))
     batches, searches = (BATCHES[:1], ["greedy"]) if bench.quick else (BATCHES, list(SEARCHES))
     rows = []
     for search in searches:
         beams = SEARCHES[search].beam_size or 1
         ours = {
-            size: bench.median_ms(lambda n=size, o=SEARCHES[search]: captioner.caption_pixels(pixels[:n], o))
+            size: bench.median_ms(lambda n=size, o=SEARCHES[search]: captioner.caption_pixels(batch[:n], o))
             for size in batches
         }
         rows.append(_row(f"captioner, {captioner.precision}", search, _parameters(captioner), ours, ours))

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
+from captioner import Captioner
 from measures.bench import ROOT
 
 SIZES = {"224 x 224": (224, 224), "500 x 375": (500, 375), "12 megapixels": (4000, 3000)}
@@ -21,6 +22,21 @@ _GRAIN = 6.0
 def photos(size: tuple[int, int], count: int = 8) -> list[bytes]:
     """JPEG files of width and height `size`, not two the same."""
     return [_photo(size, number) for number in range(count)]
+
+
+def pixels(captioner: Captioner, count: int = 8, size: str = "224 x 224") -> np.ndarray:
+    """`count` photos as the model takes them, uint8 (count, side, side, channels); eight are different."""
+    prepared = np.stack([captioner.preprocess(photo) for photo in photos(SIZES[size])])
+    return prepared[np.arange(count) % len(prepared)]
+
+
+def photo_files(folder: Path) -> list[Path]:
+    """Photos of 500 x 375 as files."""
+    contents = photos(SIZES["500 x 375"])
+    paths = [folder / f"{number}.jpg" for number in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    return paths
 
 
 def write_photos(folder: Path, size: tuple[int, int], count: int, different: int = 64) -> Path:

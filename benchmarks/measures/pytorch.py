@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,15 +15,17 @@ from captioner.cores import available_cores
 from captioner.errors import CaptionerError
 from captioner.model.search import search
 from measures.bench import SEARCHES, Bench, Skip, Table, ratio
-from measures.photos import SIZES, photos
+from measures.photos import pixels
+
+if TYPE_CHECKING:
+    from captioner.nn.model import CaptionModel
 
 BATCHES = (1, 32)
 
 
 def measure(bench: Bench) -> list[Table]:
     captioner = bench.captioner("float32")
-    pixels = np.stack([captioner.preprocess(photo) for photo in photos(SIZES["224 x 224"])])
-    batches = {size: pixels[np.arange(size) % len(pixels)] for size in BATCHES[: 1 if bench.quick else 2]}
+    batches = {size: pixels(captioner, size) for size in BATCHES[: 1 if bench.quick else 2]}
     ways: dict[str, Callable[[Any], object]] = {
         f"captioner, {precision}": ours(bench, precision) for precision in bench.precisions()
     }
@@ -50,6 +52,15 @@ def measure(bench: Bench) -> list[Table]:
     return [Table("Against PyTorch, beam 3, without reading photos", rows)]
 
 
+def same_model(bench: Bench) -> CaptionModel:
+    """The network in PyTorch, with the weights of the bundle. Raises `CaptionerError` where these, or the
+    network, are not there."""
+    from captioner.training.weights.start import Start
+
+    place = str(bench.model.resolve()) if bench.model else "default"
+    return Start.read(place, Path("/")).build().eval()
+
+
 def ours(bench: Bench, precision: str) -> Callable[[Any], object]:
     """Caption a batch of pixels, by ONNX Runtime."""
     captioner = bench.captioner(precision)
@@ -62,19 +73,14 @@ def theirs(bench: Bench, *, compiled: bool) -> Callable[[Any], object]:
         raise Skip("PyTorch is not installed")
     import torch
 
-    from captioner.nn.model import CaptionModel
     from captioner.nn.stepper import TorchStepper
-    from captioner.training.weights.start import Start
 
     torch.set_num_threads(bench.threads or available_cores())
     captioner = bench.captioner("float32")
-    place = str(Path(bench.model).resolve()) if bench.model else "default"
     try:
-        start = Start.read(place, Path("/"))
+        model = same_model(bench)
     except CaptionerError as error:
         raise Skip(str(error)) from None
-    model = CaptionModel(start.model, len(start.vocabulary)).eval()
-    start.give(model, start.vocabulary)
     options = SEARCHES["beam 3"].resolve(captioner.defaults)
     if compiled:
         model.encode = torch.compile(model.encode)  # type: ignore[method-assign]

@@ -6,7 +6,6 @@ says more than either. A row shows the median of the repeats, and the lowest and
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import time
 from collections.abc import Sequence
@@ -16,15 +15,14 @@ from itertools import cycle
 from statistics import median
 from typing import Any
 
-import numpy as np
-from serving.common import run_clients, running_server
+from serving.common import run_clients
 
 from captioner.cores import available_cores
 from measures import pytorch, serving
 from measures.bench import SEARCHES, Bench, Skip
 from measures.command import Run, captioner
 from measures.encoder import run_yardstick
-from measures.photos import SIZES, photos, write_photos
+from measures.photos import SIZES, photos, pixels, write_photos
 
 CALLERS = 64
 _STARTS = 7
@@ -113,7 +111,6 @@ def large(bench: Bench) -> Rows:
 def callers(bench: Bench) -> Rows:
     """`captioner serve` with many callers, who are on the same cores, beside the model in this process."""
     model = bench.captioner(lanes=None)
-    args = argparse.Namespace(model=bench.model and str(bench.model), device=bench.device, serve=[])
     flags = ["--threads", str(bench.threads)] if bench.threads else []
     seconds = 0.5 if bench.quick else 8.0
     rows = []
@@ -123,7 +120,7 @@ def callers(bench: Bench) -> Rows:
         ours, alone, memory_mb = [], [], 0.0
         for _ in range(bench.repeats):
             alone.append(bench.median_ms(partial(model.caption, many)) / len(many))
-            with running_server(args, *flags) as server:
+            with bench.server(*flags) as server:
                 asyncio.run(run_clients(server.address, files, CALLERS, seconds / 4))
                 started = time.perf_counter()
                 waits, errors = asyncio.run(run_clients(server.address, files, CALLERS, seconds))
@@ -139,11 +136,9 @@ def callers(bench: Bench) -> Rows:
 def eager(bench: Bench) -> Rows:
     """The same weights in PyTorch, with the same search, without reading photos. Here more is better."""
     ours, theirs = pytorch.ours(bench, "auto"), pytorch.theirs(bench, compiled=False)
-    files = photos(SIZES["224 x 224"])
-    pixels = np.stack([bench.captioner().preprocess(photo) for photo in files])
     rows = []
     for size, target in ((32, "5 or more"), (1, "4 or more")):
-        part = pixels[np.arange(2 if bench.quick and size > 1 else size) % len(pixels)]
+        part = pixels(bench.captioner(), 2 if bench.quick and size > 1 else size)
         found, beside = [], []
         for _ in range(bench.repeats):
             found.append(bench.median_ms(partial(ours, part)) / len(part))

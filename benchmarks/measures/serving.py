@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -17,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from serving.common import free_port, running_server
+from serving.common import free_port
 
 from measures.bench import Bench, Skip, Table
-from measures.photos import SIZES, photos
+from measures.photos import SIZES, photo_files, photos
 
 HERE = Path(__file__).parent
 SHARES = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1)
@@ -84,11 +83,8 @@ def _in_process(bench: Bench) -> float:
 
 
 def _load(bench: Bench, place: Place, rate: float, seconds: float) -> dict[str, Any]:
-    paths = []
-    for number, photo in enumerate(photos(SIZES["500 x 375"])):
-        paths.append(bench.work / f"sent-{number}.jpg")
-        paths[-1].write_bytes(photo)
-    given = {"url": place.url, "multipart": place.multipart, "photos": [str(path) for path in paths]}
+    sent = [str(path) for path in photo_files(bench.work)]
+    given = {"url": place.url, "multipart": place.multipart, "photos": sent}
     done = subprocess.run(
         [sys.executable, "-m", "measures.open_loop"],
         input=json.dumps(given | {"rate": rate, "seconds": seconds}),
@@ -103,9 +99,7 @@ def _load(bench: Bench, place: Place, rate: float, seconds: float) -> dict[str, 
 @contextmanager
 def _ours(bench: Bench) -> Iterator[Place]:
     port = free_port()
-    args = argparse.Namespace(model=bench.model and str(bench.model), device=bench.device, serve=[])
-    flags = ["--http-port", str(port), "--max-batch-size", str(BATCH)]
-    with running_server(args, *flags):
+    with bench.server("--http-port", str(port), "--max-batch-size", str(BATCH)):
         yield Place(f"http://127.0.0.1:{port}/v1/caption")
 
 

@@ -50,6 +50,10 @@ def unary(method: str, message: bytes) -> Once:
     return lambda channel: channel.unary_unary(method)(message, timeout=20)
 
 
+def of_photo(image: bytes) -> Once:
+    return unary(CAPTION, pb.CaptionRequest(image=image).SerializeToString())
+
+
 def nothing(target: Target) -> Once:
     """No attack, to compare with."""
     return lambda channel: time.sleep(1)
@@ -78,39 +82,36 @@ def scans(target: Target) -> Once:
     """A progressive JPEG of empty scans."""
     from support.bombs import scan_bomb
 
-    return unary(CAPTION, pb.CaptionRequest(image=scan_bomb()).SerializeToString())
+    return of_photo(scan_bomb())
 
 
 def strips(target: Target) -> Once:
     """A TIFF of a million strips."""
     from support.bombs import strip_bomb
 
-    return unary(CAPTION, pb.CaptionRequest(image=strip_bomb()).SerializeToString())
+    return of_photo(strip_bomb())
 
 
 def maximum(target: Target) -> Once:
     """A PNM whose values are converted in Python."""
-    image = b"P5 4000 4000 100\n" + bytes(16_000_000)
-    return unary(CAPTION, pb.CaptionRequest(image=image).SerializeToString())
+    return of_photo(b"P5 4000 4000 100\n" + bytes(16_000_000))
 
 
 def memory(target: Target) -> Once:
     """A PNG of 121 megapixels."""
     from support.bombs import large
 
-    return unary(CAPTION, pb.CaptionRequest(image=large("PNG", 11_000)).SerializeToString())
+    return of_photo(large("PNG", 11_000))
 
 
 def refused(target: Target) -> Once:
     """30 MB that are not an image."""
-    return unary(CAPTION, pb.CaptionRequest(image=bytes(30 * 2**20)).SerializeToString())
+    return of_photo(bytes(30 * 2**20))
 
 
 def padded(target: Target) -> Once:
     """A small photo with a tail of 30 MB."""
-    return unary(
-        CAPTION, pb.CaptionRequest(image=load_images(None, 1)[0] + bytes(30 * 2**20)).SerializeToString()
-    )
+    return of_photo(load_images(None, 1)[0] + bytes(30 * 2**20))
 
 
 def health(target: Target) -> Once:
@@ -153,7 +154,7 @@ def metadata(target: Target) -> Once:
     """A PNG of 500,000 texts."""
     from support.bombs import text_bomb
 
-    return unary(CAPTION, pb.CaptionRequest(image=text_bomb()).SerializeToString())
+    return of_photo(text_bomb())
 
 
 def settings(target: Target) -> Once:

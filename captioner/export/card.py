@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
-from captioner.metrics.tables import label
+from captioner.metrics.tables import label, markdown
 from captioner.model.bundle import DEFAULT_NAME
 from captioner.training.config.train_options import TrainOptions
 
@@ -34,10 +34,11 @@ def default_card(name: str, options: TrainOptions) -> str:
 def table_of(scores: Mapping[str, Mapping[str, float]]) -> str:
     """The main scores of validation in training."""
     names = [name for name in SHOWN if any(name in values for values in scores.values())]
-    rows = [["data", *(label(name) for name in names)], ["---"] * (len(names) + 1)]
-    for source, values in scores.items():
-        rows.append([source, *(f"{values[name]:.1f}" if name in values else "" for name in names)])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    rows = (
+        [source, *(f"{values[name]:.1f}" if name in values else "" for name in names)]
+        for source, values in scores.items()
+    )
+    return markdown(["data", *map(label, names)], rows)
 
 
 def without_folders(value: Any) -> Any:

@@ -18,7 +18,7 @@ def tell_certainty(model: onnx.ModelProto) -> None:
     """Add the output `CERTAINTY` to an encoder's graph: minus the entropy of the photo's classes, in nats,
     float (batch, 1). Nothing changes in a graph without classes, or with this output."""
     editor = GraphEditor(model)
-    added = [n for n in editor.nodes if n.op_type == "Add" and any(name.endswith(_BIAS) for name in n.input)]
+    added = [node for node in editor.of_kind("Add") if any(name.endswith(_BIAS) for name in node.input)]
     if not added or CERTAINTY in editor.producers():
         return
     cells, last = (editor.constant(f"{CERTAINTY}.axis.{axis}", np.array([axis])) for axis in (1, -1))

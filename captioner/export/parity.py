@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from captioner.captioner import DEFAULT_BATCH_SIZE, Captioner, Pixels, preprocess_all
+from captioner.captioner import DEFAULT_BATCH_SIZE, Captioner, preprocess_all
 from captioner.errors import CaptionerError, DataError
+from captioner.images.preparation import Pixels
 from captioner.model.graphs.decoder import OnnxStepper
 from captioner.model.search import search
 from captioner.nn.model import CaptionModel

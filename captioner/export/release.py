@@ -50,9 +50,8 @@ def measure(captioner: Captioner, data: Sequence[SourceOptions], root: Path) -> 
     examples, captions = say_all(captioner, examples)
     texts = {example.key: said.text for example, said in zip(examples, captions, strict=True)}
     scores = {
-        source.name: _score([example for example in examples if example.source == source.name], texts)
-        for source in data
-        if any(example.source == source.name for example in examples)
+        source: _score([example for example in examples if example.source == source], texts)
+        for source in dict.fromkeys(example.source for example in examples)
     }
     return Release(
         {name: values.to_dict() for name, values in scores.items()},

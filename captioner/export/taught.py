@@ -21,8 +21,8 @@ from torch import Tensor
 from captioner.errors import DataError
 from captioner.export.certainty import MEAN
 from captioner.export.graphs import export_graph
-from captioner.export.int8.quantizer import hold_weights, refer_to, session
 from captioner.export.rewrites.editor import GraphEditor
+from captioner.export.shared_weights import hold_weights, refer_to, session
 from captioner.files.destination import writing
 from captioner.files.whole_folder import folder_aside, publish_folder
 from captioner.model import bundle as bundles
@@ -219,7 +219,6 @@ def _set_photos(editor: GraphEditor, photos: onnx.ModelProto) -> None:
 
 def _add_gate(model: onnx.ModelProto, editor: GraphEditor) -> None:
     """Put out how likely new words may be, and how near photos are that they are meant for."""
-    [batch, *_] = model.graph.output[0].type.tensor_type.shape.dim
     axis = editor.constant("taught.axis", np.array([-1]))
     if _GATE not in editor.producers():
         least = editor.constant("taught.impossible", np.array(IMPOSSIBLE, dtype=np.float32))
@@ -229,15 +228,14 @@ def _add_gate(model: onnx.ModelProto, editor: GraphEditor) -> None:
     if _OPEN not in editor.producers():
         editor.add("Unsqueeze", [_NEAR_NEW, axis], [_OPEN])
     for name in (_GATE, _OPEN):
-        _declare(model.graph.output, name, batch.dim_param, 1)
+        _declare(model.graph.output, name, 1)
 
 
 def _add_nearness(model: onnx.ModelProto, editor: GraphEditor, rows: int) -> None:
     """Put out how near the photo is to those whose corrections have the rare words."""
     if _RARE not in editor.producers():
         editor.add("Unsqueeze", [_LIKE, editor.constant("rare.axis", np.array([1]))], [_RARE])
-    [batch, *_] = model.graph.output[0].type.tensor_type.shape.dim
-    _declare(model.graph.output, _RARE, batch.dim_param, rows)
+    _declare(model.graph.output, _RARE, rows)
 
 
 def _add_words(model: onnx.ModelProto, weight: Array, bias: Array) -> None:
@@ -268,8 +266,7 @@ def _splice_words(model: onnx.ModelProto, editor: GraphEditor, known: int) -> No
     """Compute logits of the new words too. Whatever else reads a word, such as the checklist, sees padding
     instead of them."""
     producers = editor.producers()
-    [batch, *_] = model.graph.input[0].type.tensor_type.shape.dim
-    _declare(model.graph.input, _GATE, batch.dim_param, 1)
+    _declare(model.graph.input, _GATE, 1)
     number = editor.constant("taught.known", np.array(known))
     padding = editor.constant("taught.padding", np.array(Vocabulary.pad_id))
     for node in editor.nodes:
@@ -291,8 +288,7 @@ def _splice_words(model: onnx.ModelProto, editor: GraphEditor, known: int) -> No
 
 def _bar_words(model: onnx.ModelProto, editor: GraphEditor) -> None:
     """Make new words impossible for photos that they are not meant for."""
-    [batch, *_] = model.graph.input[0].type.tensor_type.shape.dim
-    _declare(model.graph.input, _OPEN, batch.dim_param, 1)
+    _declare(model.graph.input, _OPEN, 1)
     reader = editor.producers()["taught.logits"]
     reader.input[list(reader.input).index("taught.bias")] = "taught.closed"
     limit, none = (
@@ -315,8 +311,7 @@ def _add_rare(model: onnx.ModelProto, rare: RareWords) -> None:
     editor.replace_initializers(RARE, new.values())
     if "rare.scores" not in editor.producers():
         _splice_rare(editor)
-    [batch, *_] = model.graph.input[0].type.tensor_type.shape.dim
-    _declare(model.graph.input, _RARE, batch.dim_param, len(rare.words))
+    _declare(model.graph.input, _RARE, len(rare.words))
     editor.write()
 
 
@@ -341,8 +336,9 @@ def _output(editor: GraphEditor) -> str:
     return str(product.input[0])
 
 
-def _declare(values: MutableSequence[onnx.ValueInfoProto], name: str, batch: str, size: int) -> None:
+def _declare(values: MutableSequence[onnx.ValueInfoProto], name: str, size: int) -> None:
     """Put an input or output, float (batch, 1, size), in the place of an earlier one of that name."""
+    batch = values[0].type.tensor_type.shape.dim[0].dim_param
     kept = [value for value in values if value.name != name]
     del values[:]
     values.extend([*kept, helper.make_tensor_value_info(name, TensorProto.FLOAT, [batch, 1, size])])

@@ -61,19 +61,20 @@ def relative(weights: npt.ArrayLike, size: tuple[int, int], shift: tuple[float, 
 def display_range(weights: npt.ArrayLike) -> tuple[float, float]:
     """The smoothed weights at which colour begins and at which it is full."""
     values = np.asarray(weights, dtype=np.float32)
-    rows, columns = values.shape
-    smooth_peak = float(resample(values, (3 * rows, 3 * columns)).max())  # odd, so centres are sampled
-    floor = float(values.mean())
-    return floor, max(smooth_peak, min(1.0, FAINTEST_PEAK / values.size), floor + 1e-6)
+    floor, peak = float(values.mean()), float(_smooth(values).max())
+    return floor, max(peak, min(1.0, FAINTEST_PEAK / values.size), floor + 1e-6)
 
 
 def gaze(weights: npt.ArrayLike) -> tuple[float, float]:
     """The most attended position (y, x), from 0 to 1, after smoothing."""
-    values = np.asarray(weights, dtype=np.float32)
-    rows, columns = values.shape
-    smooth = resample(values, (3 * rows, 3 * columns))
+    smooth = _smooth(np.asarray(weights, dtype=np.float32))
     y, x = np.unravel_index(int(smooth.argmax()), smooth.shape)
     return (float(y) + 0.5) / smooth.shape[0], (float(x) + 0.5) / smooth.shape[1]
+
+
+def _smooth(values: Map) -> Map:
+    rows, columns = values.shape
+    return resample(values, (3 * rows, 3 * columns))  # odd, so centres are sampled
 
 
 def stops(colormap: str) -> list[tuple[int, int, int]]:

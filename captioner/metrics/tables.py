@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from captioner.metrics.evaluation import Scores
 from captioner.metrics.naming import NamingScores
@@ -34,8 +34,8 @@ def label(name: str) -> str:
     """For example "METEOR 1.5 (exact+stem)" for `meteor_exact_stem`."""
     if name in _LABELS:
         return _LABELS[name]
-    _, *stages = name.split("_")
-    return f"METEOR 1.5 ({'+'.join(stages)})" if stages else "METEOR 1.5"
+    _, *matchers = name.split("_")
+    return f"METEOR 1.5 ({'+'.join(matchers)})" if matchers else "METEOR 1.5"
 
 
 def statistics(scores: Scores) -> dict[str, str]:
@@ -64,9 +64,14 @@ def markdown_table(columns: Mapping[str, Scores | NamingScores]) -> str:
     """A column for each data set, with 95% confidence intervals where scores have them."""
     cells = {name: _cells(scores) for name, scores in columns.items()}
     rows = dict.fromkeys(row for column in cells.values() for row in column)
-    lines = [["", *cells], ["---"] * (len(cells) + 1)]
-    lines += [[row, *(column.get(row, "") for column in cells.values())] for row in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(
+        ["", *cells], ([row, *(column.get(row, "") for column in cells.values())] for row in rows)
+    )
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown; `head` names the columns."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *rows))
 
 
 def _cells(scores: Scores | NamingScores) -> dict[str, str]:

@@ -24,13 +24,9 @@ def language_of(words: Container[str]) -> str | None:
     return ENGLISH if sum(word in words for word in FOREIGN) < 2 else None
 
 
-def corrected(words: Sequence[str]) -> list[str]:
-    """The words of a caption with the right articles, one for one."""
-    return agreed(words)
-
-
 def settled(words: Iterable[Word]) -> Iterator[Word]:
-    """The same for words that are being chosen: an article comes when what follows has settled it."""
+    """Words that are being chosen, with the right articles (`agreed`), each of which comes when what follows
+    has settled it."""
     held: list[Word] = []
     for word in words:
         held.append(word)
@@ -43,7 +39,7 @@ def settled(words: Iterable[Word]) -> Iterator[Word]:
 
 
 def _agreed(words: Sequence[Word]) -> list[Word]:
-    texts = corrected([word.text for word in words])
+    texts = agreed([word.text for word in words])
     return [
         word if text == word.text else dataclasses.replace(word, text=text)
         for word, text in zip(words, texts, strict=True)

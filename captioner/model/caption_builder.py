@@ -15,7 +15,7 @@ from captioner.model.search.choices import Floats
 from captioner.model.search.history import Hypothesis
 from captioner.options import CaptionOptions
 from captioner.results import Alternative, Caption, Word
-from captioner.words.nouns import REPLACED
+from captioner.words.nouns import REPLACED, agreed
 
 
 class CaptionBuilder:
@@ -86,7 +86,7 @@ class CaptionBuilder:
 
     def _text(self, hypothesis: Hypothesis, options: CaptionOptions) -> str:
         words = self._bundle.vocabulary.decode(hypothesis.tokens)
-        return " ".join(articles.corrected(words) if self._has_articles(options) else words)
+        return " ".join(agreed(words) if self._has_articles(options) else words)
 
     def _has_articles(self, options: CaptionOptions) -> bool:
         """Whether articles are corrected: not if that could replace a word that the caption must include."""

@@ -26,8 +26,8 @@ class Vocabulary:
         if tuple(words[:4]) != SPECIAL:
             raise ValueError(f"a vocabulary starts with {' '.join(SPECIAL)}")
         self.words = tuple(words)
-        self._ids = {word: number for number, word in enumerate(self.words)}
-        if len(self._ids) != len(self.words):
+        self.ids = {word: number for number, word in enumerate(self.words)}
+        if len(self.ids) != len(self.words):
             raise ValueError("a word occurs twice in the vocabulary")
 
     @classmethod
@@ -47,13 +47,13 @@ class Vocabulary:
 
     def encode(self, text: str) -> list[int]:
         """Ids of the words of `text`, without start and end."""
-        return [self._ids.get(word, self.unknown_id) for word in tokenize(text)]
+        return [self.ids.get(word, self.unknown_id) for word in tokenize(text)]
 
     def forms(self, word: str) -> tuple[int, ...]:
         """The known ids of a word and its English plurals."""
         word = lowered(word)
         forms = (word, *plurals(word))
-        return tuple(self._ids[form] for form in forms if self._ids.get(form, 0) >= len(SPECIAL))
+        return tuple(self.ids[form] for form in forms if self.ids.get(form, 0) >= len(SPECIAL))
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """Words of `ids`; padding, start and end are left out."""

@@ -120,14 +120,14 @@ class CaptionModel(nn.Module):
             options.hidden, options.features, options.attention_hidden, options.attention_heads
         )
         sizes = DecoderSizes(
-            vocabulary,
-            options.features,
-            options.hidden,
-            options.embedding,
-            options.dropout,
-            options.layers,
-            options.attention_heads,
-            options.mean_weight,
+            vocabulary=vocabulary,
+            features=options.features,
+            hidden=options.hidden,
+            embedding=options.embedding,
+            dropout=options.dropout,
+            layers=options.layers,
+            heads=options.attention_heads,
+            mean_weight=options.mean_weight,
         )
         self.decoder = DECODERS[options.decoder](attention, sizes)
         if options.bonus.wanted:

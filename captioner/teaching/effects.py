@@ -29,18 +29,18 @@ def agreement(said: str, written: Sequence[str]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
-    """The CIDEr of the captions, with people's captions as references."""
+class Closeness:
+    """How close captions are to those of people."""
 
     cider: float
-    """Times 100; 0 for very few photos."""
+    """Times 100, with people's captions as references; 0 for very few photos."""
     agreement: float
     """The mean `agreement`."""
     as_written: float
     """The share of the captions with an agreement of at least `AS_WRITTEN`."""
 
     @classmethod
-    def of(cls, said: Captions, written: Mapping[str, Sequence[str]]) -> Scores:
+    def of(cls, said: Captions, written: Mapping[str, Sequence[str]]) -> Closeness:
         agreements = [agreement(text, written[name]) for name, text in said.items()]
         cider = evaluate_captions(said, written, meteor=False).to_dict()["cider"]
         return cls(cider, fmean(agreements), fmean(one >= AS_WRITTEN for one in agreements))
@@ -55,9 +55,9 @@ class Effect:
     count: int
     changed: int
     """Captions that are not the same any more."""
-    before: Scores | None = None
+    before: Closeness | None = None
     """None where there are no captions of people."""
-    after: Scores | None = None
+    after: Closeness | None = None
     worse: bool = False
     """Whether CIDEr fell beyond doubt: its 95% interval is below 0."""
 
@@ -91,4 +91,4 @@ class Effect:
         if len(after) > 1:
             difference = compare_captions(after, old, wanted, meteor=False).differences["cider"]
             fell = difference.interval[1] < 0
-        return cls(photos, len(after), changed, Scores.of(old, wanted), Scores.of(after, wanted), fell)
+        return cls(photos, len(after), changed, Closeness.of(old, wanted), Closeness.of(after, wanted), fell)

@@ -74,23 +74,8 @@ def teach(
         said = _captions(lesson.folder, old, unsaid, progress, "captions before")
         before = {**lesson.said, **said}
         lesson.write(place, before)
-        if len(lesson.others) < TOO_FEW:
-            progress.note(
-                f"photos without corrections: {len(lesson.others)}; {TOO_FEW} or more would tell what else"
-                " teaching changes"
-            )
-        if len(lesson.taught) > MOST_TAUGHT:
-            progress.note(
-                f"{len(lesson.taught)} corrections are enough for captioner train, which learns more from"
-                " them for other photos (docs/training.md)"
-            )
-        most = old.bundle.decoding.max_words or 1
-        long = [len(tokenize(texts[0])) > most for texts in lesson.taught.values()]
-        if any(long):
-            progress.note(
-                f"{sum(long)} of {len(long)} corrections have more than {most} words, the most"
-                " that this model says: they are cut, so they will not be learnt word by word"
-            )
+        for text in _doubts(lesson, old.bundle.decoding.max_words or 1):
+            progress.note(text)
         options = lesson.options(name, str(start.resolve()))
         learnt = learn(options, place, place / "cache", device, progress, before)
         taught_now = sum(photo in before for photo in lesson.taught)
@@ -102,6 +87,26 @@ def teach(
             with writing(to):
                 publish_folder(place / "bundle", to)
     return taught
+
+
+def _doubts(lesson: Lesson, most_words: int) -> Iterator[str]:
+    """Why a lesson will not teach all that it could, to a model that says at most so many words."""
+    if len(lesson.others) < TOO_FEW:
+        yield (
+            f"photos without corrections: {len(lesson.others)}; {TOO_FEW} or more would tell what else"
+            " teaching changes"
+        )
+    if len(lesson.taught) > MOST_TAUGHT:
+        yield (
+            f"{len(lesson.taught)} corrections are enough for captioner train, which learns more from"
+            " them for other photos (docs/training.md)"
+        )
+    long = [len(tokenize(texts[0])) > most_words for texts in lesson.taught.values()]
+    if any(long):
+        yield (
+            f"{sum(long)} of {len(long)} corrections have more than {most_words} words, the most"
+            " that this model says: they are cut, so they will not be learnt word by word"
+        )
 
 
 def _card(name: str, start: str, photos: int, of_start: bytes) -> str:

@@ -19,6 +19,7 @@ from captioner.training.config.train_options import StageOptions, TrainOptions
 from captioner.training.data.batches import Batch, Group, make_groups
 from captioner.training.data.examples import Example
 from captioner.training.data.feature_cache import FeatureCache
+from captioner.training.data.teacher_features import CachedNetwork, TeacherFeatures, build_features
 from captioner.training.progress import Progress
 from captioner.training.weights.start import Start
 
@@ -40,6 +41,19 @@ class Run:
     progress: Progress
     features: FeatureCache
     """Outputs of the frozen segments for all examples."""
+
+    def teacher_features(self, network: CachedNetwork, what: str) -> TeacherFeatures:
+        """What a network sees in the training photos; what the cache lacks is computed, and told as features
+        of the `what`. Raises as `build_features` does."""
+        with self.progress.task(f"features of the {what}", len(self.examples), 0) as tell:
+            return build_features(
+                self.cache,
+                network,
+                self.examples,
+                self.options.crops,
+                lambda done, _total: tell(done, ""),
+                self.device,
+            )
 
     @cached_property
     def start(self) -> Start | None:

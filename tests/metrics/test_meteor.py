@@ -61,7 +61,7 @@ def test_a_word_is_matched_once() -> None:
 
 
 def test_phrases_cover_several_words() -> None:
-    phrase = Match(stage=3, start=1, length=2, candidate_start=1, candidate_length=3)
+    phrase = Match(matcher=3, start=1, length=2, candidate_start=1, candidate_length=3)
     words = [Match(0, 0, 1, 0, 1), phrase, Match(3, 1, 1, 3, 1)]
     chosen, count = align(words, candidate_length=4, reference_length=3)
     assert chosen == [words[0], phrase]

@@ -27,13 +27,14 @@ from captioner.model.search.history import Hypothesis
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.references import CaptionedImage
 from captioner.words.english import ARTICLES
+from captioner.words.nouns import agreed
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PHOTOS = sorted(EXAMPLES.glob("*.jpg"))[:6]
 
 
 def corrected(text: str) -> str:
-    return " ".join(articles.corrected(text.split()))
+    return " ".join(agreed(text.split()))
 
 
 def test_all_articles_of_a_caption() -> None:
@@ -53,10 +54,7 @@ def test_all_articles_of_a_caption() -> None:
 def test_words_that_are_being_chosen(text: str) -> None:
     said = text.split()
     words = [Word(word, -float(number), sentinel=0.5) for number, word in enumerate(said)]
-    expected = [
-        dataclasses.replace(word, text=text)
-        for word, text in zip(words, articles.corrected(said), strict=True)
-    ]
+    expected = [dataclasses.replace(word, text=text) for word, text in zip(words, agreed(said), strict=True)]
     assert list(articles.settled(iter(words))) == expected
 
 

@@ -21,7 +21,7 @@ from captioner.model.bundle import Bundle
 from captioner.model.installed import installed_models
 from captioner.model.vocabulary import Vocabulary
 from captioner.protocol import Outcome
-from captioner.teaching.effects import Effect, Scores, agreement
+from captioner.teaching.effects import Closeness, Effect, agreement
 from captioner.teaching.lesson import Lesson
 from captioner.teaching.teach import Taught, judge, read_lesson, teach
 from captioner.training.corrections.learn import replaced_words
@@ -147,7 +147,7 @@ def test_captions_that_were_right_need_not_change(tmp_path: Path) -> None:
 def test_the_report_has_a_row_for_each_kind_of_photo(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before, after = Scores(38.2, 0.4, 0.05), Scores(610.4, 0.95, 0.9)
+    before, after = Closeness(38.2, 0.4, 0.05), Closeness(610.4, 0.95, 0.9)
     effects = [
         Effect("corrected", 20, 19, before, after),
         Effect("others like them", 3, 1),

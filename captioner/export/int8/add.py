@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from captioner.captioner import Captioner, Pixels
+from captioner.captioner import Captioner
 from captioner.errors import DataError
 from captioner.export.int8.bias_correction import correct_biases
-from captioner.export.int8.quantizer import Quantizer, session
+from captioner.export.int8.quantizer import Quantizer
 from captioner.export.int8.ranges import Array, Range, widen
+from captioner.export.shared_weights import session
+from captioner.images.preparation import Pixels
 from captioner.model import bundle as bundles
 from captioner.model.graphs.decoder import OnnxStepper
 from captioner.model.search import search
@@ -77,8 +79,8 @@ def _encoder(exact: Captioner, calibration: Pixels, test: Pixels) -> tuple[bytes
     quantizer = Quantizer(graph)
     observed = quantizer.observed()
     ranges: dict[float, dict[str, Range]] = {share: {} for share in SHARES}
-    for start in range(0, len(calibration), _BATCH):
-        feeds = encoder_feeds(exact, calibration[start : start + _BATCH])
+    batches = _batches(exact, calibration)
+    for feeds in batches:
         values = observed.run(quantizer.activations, feeds)
         for share, found in ranges.items():
             widen(found, zip(quantizer.activations, values, strict=True), share)
@@ -89,7 +91,6 @@ def _encoder(exact: Captioner, calibration: Pixels, test: Pixels) -> tuple[bytes
         if value.name.startswith("memory.") and len(value.shape) == 3
     ]
     wanted = exact.encode(test).memory[seen.removeprefix("memory.")]
-    batches = [encoder_feeds(exact, calibration[i : i + _BATCH]) for i in range(0, len(calibration), _BATCH)]
     # Means need fewer photos than ranges.
     batches = batches[:: math.ceil(len(batches) / _CORRECTION_BATCHES)]
     best = (b"", -1.0, 0.0)
@@ -97,15 +98,15 @@ def _encoder(exact: Captioner, calibration: Pixels, test: Pixels) -> tuple[bytes
         candidate = Quantizer(graph).quantize(found, bundles.ENCODER)
         candidate = correct_biases(graph, candidate, bundles.ENCODER, batches)
         rounded = session(candidate, {bundles.ENCODER: graph})
-        values = np.concatenate(
-            [
-                rounded.run([seen], encoder_feeds(exact, test[start : start + _BATCH]))[0]
-                for start in range(0, len(test), _BATCH)
-            ]
-        )
+        values = np.concatenate([rounded.run([seen], feeds)[0] for feeds in _batches(exact, test)])
         if (cosine := _cosine(wanted, values)) > best[1]:
             best = (candidate, cosine, share)
     return best
+
+
+def _batches(captioner: Captioner, pixels: Pixels) -> list[dict[str, npt.NDArray[Any]]]:
+    """The inputs of the encoder graph for all photos, a few at a time."""
+    return [encoder_feeds(captioner, pixels[i : i + _BATCH]) for i in range(0, len(pixels), _BATCH)]
 
 
 def encoder_feeds(captioner: Captioner, pixels: Pixels) -> dict[str, npt.NDArray[Any]]:

@@ -16,8 +16,9 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from captioner.export.int8.quantizer import Quantizer, session
+from captioner.export.int8.quantizer import Quantizer
 from captioner.export.int8.ranges import Array
+from captioner.export.shared_weights import session
 
 Feeds = Mapping[str, npt.NDArray[Any]]
 

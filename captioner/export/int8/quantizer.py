@@ -21,10 +21,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from captioner.export.int8.ranges import Array, Range, affine
 from captioner.export.int8.stored_bytes import stored_bytes
-from captioner.export.rewrites.editor import GraphEditor
+from captioner.export.rewrites.editor import GraphEditor, attributes
 from captioner.export.rewrites.folding import LEAST_TERMS, SMALLEST, fold_batch_norms, split_gemms
 from captioner.export.rewrites.rows import scale_gated_rows
 from captioner.export.rewrites.slow_nodes import replace_slow_nodes
+from captioner.export.shared_weights import refer_to, session
 
 _CLIPS = ("Clip", "Relu")
 
@@ -109,8 +110,7 @@ class Quantizer:
             weight = self._values.get(node.input[1])
             if weight is None or weight.ndim != 2 or weight.size < SMALLEST:
                 return False
-            convolves = any(other.op_type == "Conv" for other in self._editor.nodes)
-            return not convolves or self._gains(node.input[0], weight)
+            return not self._editor.of_kind("Conv") or self._gains(node.input[0], weight)
         return node.op_type == "Add" and all(self._comes_from_conv(name) for name in node.input)
 
     def _gains(self, source: str, weight: Array) -> bool:
@@ -187,7 +187,7 @@ class Quantizer:
             [reader] = readers
             name = reader.output[0]
         sizes = self._values.get(reader.input[1]) if len(reader.input) > 1 else None
-        last = any(a.name == "axis" and a.i == -1 for a in reader.attribute)
+        last = attributes(reader).get("axis") == -1
         return reader if last and sizes is not None and sizes[0] == size else None
 
     def _round_constants(self, node: onnx.NodeProto, input_scale: np.float32) -> None:
@@ -244,29 +244,17 @@ def _exact_start(nodes: Iterable[onnx.NodeProto]) -> set[str]:
     start: dict[str, str] = {}
     for node in nodes:
         source, output = next(iter(node.input), ""), next(iter(node.output), "")
-        groups = next((a.i for a in node.attribute if a.name == "group"), 1)
-        sizes = {a.name: list(a.ints) for a in node.attribute}
-        if node.op_type == "Conv" and source in start and groups > 1:
+        given = attributes(node)
+        if node.op_type == "Conv" and source in start and given.get("group", 1) > 1:
             exact |= {start[source], output}
         elif node.op_type == "Conv" and convolved.isdisjoint(node.input):
             start[output] = output
-            exact |= {output} if sizes.get("kernel_shape") == sizes.get("strides") else set()
+            exact |= {output} if given.get("kernel_shape") == given.get("strides") else set()
         elif node.op_type in _CLIPS and source in start:
             start[output] = start[source]
         if node.op_type == "Conv" or not convolved.isdisjoint(node.input):
             convolved.update(node.output)
     return exact
-
-
-def session(graph: bytes, files: Mapping[str, bytes] | None = None) -> onnxruntime.InferenceSession:
-    """A session on the CPU; `files` are those that the graph refers to."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    if files:
-        options.add_external_initializers_from_files_in_memory(
-            list(files), list(files.values()), [len(content) for content in files.values()]
-        )
-    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
 def _computed(model: onnx.ModelProto) -> dict[str, npt.NDArray[Any]]:
@@ -289,27 +277,3 @@ def _computed(model: onnx.ModelProto) -> dict[str, npt.NDArray[Any]]:
     found: list[Any] = session(part.SerializeToString()).run(computed, {}) if computed else []
     held.update(zip(computed, found, strict=True))
     return {name: held[name] for name in wanted}
-
-
-def refer_to(model: onnx.ModelProto, content: bytes, file: str) -> None:
-    """Replace tensors that the float graph `content` holds by references into its `file`."""
-    for tensor in model.graph.initializer:
-        values = tensor.raw_data
-        offset = content.find(values) if len(values) >= SMALLEST else -1
-        if offset < 0:
-            continue
-        tensor.ClearField("raw_data")
-        tensor.data_location = TensorProto.EXTERNAL
-        for key, value in (("location", file), ("offset", offset), ("length", len(values))):
-            tensor.external_data.add(key=key, value=str(value))
-
-
-def hold_weights(model: onnx.ModelProto, content: bytes) -> None:
-    """The reverse of `refer_to`."""
-    for tensor in model.graph.initializer:
-        if tensor.data_location == TensorProto.EXTERNAL:
-            place = {entry.key: entry.value for entry in tensor.external_data}
-            start = int(place["offset"])
-            tensor.raw_data = content[start : start + int(place["length"])]
-            tensor.ClearField("external_data")
-            tensor.ClearField("data_location")

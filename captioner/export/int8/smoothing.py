@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from captioner.captioner import Pixels
+from captioner.images.preparation import Pixels
 from captioner.nn.encoder.clip import Block, ByteLinear, ClipEncoder, TextSpace, round_to_bytes
 from captioner.nn.model import CaptionModel
 

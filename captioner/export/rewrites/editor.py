@@ -34,6 +34,10 @@ class GraphEditor:
             if all(name in self.constants for name in node.input):
                 self.constants.update(node.output)
 
+    def of_kind(self, kind: str) -> list[onnx.NodeProto]:
+        """The nodes of an operator; a list of its own, so that nodes can be replaced meanwhile."""
+        return [node for node in self.nodes if node.op_type == kind]
+
     def producers(self) -> dict[str, onnx.NodeProto]:
         """The node that each value comes from."""
         return {name: node for node in self.nodes for name in node.output}
@@ -48,12 +52,10 @@ class GraphEditor:
         for tensor in self._graph.initializer:
             if tensor.name == name:
                 return numpy_helper.to_array(tensor)
-        for node in self.nodes:
-            if node.op_type == "Constant" and node.output[0] == name:
-                [attribute] = node.attribute
-                if attribute.HasField("t"):
-                    return numpy_helper.to_array(attribute.t)
-                return np.array(helper.get_attribute_value(attribute))
+        for node in self.of_kind("Constant"):
+            if node.output[0] == name:
+                [held] = attributes(node).values()
+                return numpy_helper.to_array(held) if isinstance(held, onnx.TensorProto) else np.array(held)
         return None
 
     def constant(self, name: str, values: npt.NDArray[Any]) -> str:
@@ -84,9 +86,7 @@ class GraphEditor:
         """Every product with a constant matrix whose only use is the addition of a constant vector."""
         producers, uses = self.producers(), self.uses()
         found = []
-        for node in self.nodes:
-            if node.op_type != "Add":
-                continue
+        for node in self.of_kind("Add"):
             for value, bias in (tuple(node.input), tuple(node.input)[::-1]):
                 product = producers.get(value)
                 if (
@@ -134,3 +134,8 @@ class GraphEditor:
         del self._graph.initializer[:]
         self._graph.initializer.extend(used)
         del self._graph.value_info[:]
+
+
+def attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    """The attributes that a node states, by name; texts are bytes."""
+    return {one.name: helper.get_attribute_value(one) for one in node.attribute}

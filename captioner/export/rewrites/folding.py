@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import helper
 
-from captioner.export.rewrites.editor import GraphEditor
+from captioner.export.rewrites.editor import GraphEditor, attributes
 
 SMALLEST = 4096
-"""Smaller weights (by number of elements) and tensors (by bytes) are not quantized."""
+"""Elements; smaller weights are not quantized."""
 LEAST_TERMS = 96
 """Products of an image's features that sum fewer terms hardly get faster in INT8."""
 
@@ -24,8 +23,8 @@ def split_gemms(editor: GraphEditor) -> None:
     computes in float32."""
     producers = editor.producers()
     rows: dict[str, str] = {}
-    for gemm in [node for node in editor.nodes if node.op_type == "Gemm" and len(node.input) == 3]:
-        given = {a.name: helper.get_attribute_value(a) for a in gemm.attribute}
+    for gemm in [node for node in editor.of_kind("Gemm") if len(node.input) == 3]:
+        given = attributes(gemm)
         (source, weight, bias), output = gemm.input, gemm.output[0]
         matrix, added = (_stored(editor, producers, name) for name in (weight, bias))
         transposed = given.get("transB", 0)
@@ -67,12 +66,12 @@ def fold_batch_norms(editor: GraphEditor) -> None:
         assert held is not None
         return held.astype(np.float32)
 
-    for norm in [node for node in editor.nodes if node.op_type == "BatchNormalization"]:
+    for norm in editor.of_kind("BatchNormalization"):
         conv = producers.get(norm.input[0])
         if conv is None or conv.op_type != "Conv" or uses[norm.input[0]] != 1:
             continue
         gain, shift, mean, variance = (values(name) for name in norm.input[1:])
-        epsilon = next((a.f for a in norm.attribute if a.name == "epsilon"), 1e-5)
+        epsilon = attributes(norm).get("epsilon", 1e-5)
         factor = (gain / np.sqrt(variance + epsilon)).astype(np.float32)
         before = values(conv.input[2]) if len(conv.input) > 2 else np.zeros_like(mean)
         name = norm.output[0]

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from captioner.export.rewrites.editor import GraphEditor, Linear
+from captioner.export.rewrites.editor import GraphEditor, Linear, attributes
 from captioner.export.rewrites.slow_nodes import replace_slow_nodes
 
 PIXELS = "pixels."
@@ -41,8 +41,8 @@ def _restore_softplus(editor: GraphEditor) -> None:
     """The exporter writes softplus(x) as six nodes, with a factor of 1 and a threshold; ONNX's own needs
     neither: Where(1 x > 20, x, Softplus(1 x) / 1)."""
     producers = editor.producers()
-    for node in list(editor.nodes):
-        if node.op_type != "Where" or node.input[2] not in producers:
+    for node in editor.of_kind("Where"):
+        if node.input[2] not in producers:
             continue
         quotient = producers[node.input[2]]
         soft = producers.get(quotient.input[0])
@@ -73,15 +73,15 @@ def _is_one(editor: GraphEditor, producers: dict[str, onnx.NodeProto], name: str
 def _fold_pads(editor: GraphEditor) -> None:
     """Replace zero padding before a convolution with the convolution's own."""
     producers, uses = editor.producers(), editor.uses()
-    for conv in editor.nodes:
-        pad = producers.get(conv.input[0]) if conv.op_type == "Conv" else None
+    for conv in editor.of_kind("Conv"):
+        pad = producers.get(conv.input[0])
         if pad is None or pad.op_type != "Pad" or uses[conv.input[0]] != 1 or len(pad.input) > 2:
             continue
         widths = editor.array(pad.input[1])
-        plain = next((a.s == b"constant" for a in pad.attribute if a.name == "mode"), True)
+        plain = attributes(pad).get("mode", b"constant") == b"constant"
         if widths is None or not plain or widths.reshape(2, -1)[:, :2].any():
             continue
-        own = next((list(a.ints) for a in conv.attribute if a.name == "pads"), [0] * 4)
+        own = attributes(conv).get("pads", [0] * 4)
         kept = [a for a in conv.attribute if a.name != "pads"]
         total = [
             int(width) + before
@@ -97,7 +97,7 @@ def _read_pixels(editor: GraphEditor) -> None:
     with a zero point and a scale: (x - 127) / 128. Dequantizing them gives exactly the same numbers in one
     pass instead of four."""
     producers = editor.producers()
-    for quotient in [node for node in editor.nodes if node.op_type == "Div"]:
+    for quotient in editor.of_kind("Div"):
         chain = [quotient]
         for kind in ("Sub", "Cast", "Transpose"):
             node = producers.get(chain[-1].input[0])
@@ -127,8 +127,8 @@ def _merge_sums(editor: GraphEditor) -> None:
     """U x + b + V y + c is one product of [x; y]: what an LSTM computes from its input and its state."""
     linears = {linear.output: linear for linear in editor.linears()}
     uses = editor.uses()
-    for node in list(editor.nodes):
-        if node.op_type != "Add" or not all(name in linears and uses[name] == 1 for name in node.input):
+    for node in editor.of_kind("Add"):
+        if not all(name in linears and uses[name] == 1 for name in node.input):
             continue
         first, second = (linears[name] for name in node.input)
         if first is second:
@@ -147,8 +147,8 @@ def _merge_sums(editor: GraphEditor) -> None:
 def _flatten_concats(editor: GraphEditor) -> None:
     """Merge nested concatenations along the last axis."""
     producers, uses = editor.producers(), editor.uses()
-    for node in editor.nodes:
-        if node.op_type != "Concat" or node.attribute[0].i != -1:
+    for node in editor.of_kind("Concat"):
+        if node.attribute[0].i != -1:
             continue
         inputs: list[str] = []
         for name in node.input:
@@ -188,7 +188,7 @@ def _copy_columns(editor: GraphEditor) -> None:
     """A product with zeros and ones adds up the values that each column names. Columns with a single one only
     copy a value; where they are most, only the others are multiplied:
     x M = concatenation(x, x M[:, others])[places]."""
-    for product in [node for node in editor.nodes if node.op_type == "MatMul"]:
+    for product in editor.of_kind("MatMul"):
         matrix = editor.array(product.input[1])
         if matrix is None or matrix.ndim != 2 or not np.isin(matrix, (0, 1)).all():
             continue

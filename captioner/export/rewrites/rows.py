@@ -35,7 +35,7 @@ def scale_gated_rows(editor: GraphEditor) -> None:
             inner is not None and inner.op_type == "Mul" and value in inner.input
         )
 
-    for product in [node for node in editor.nodes if node.op_type == "MatMul" and is_gated(node.input[0])]:
+    for product in [node for node in editor.of_kind("MatMul") if is_gated(node.input[0])]:
         (source, weight), output = product.input, product.output[0]
         if weight not in editor.constants:
             continue

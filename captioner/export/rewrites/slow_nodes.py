@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import torch
-from onnx import helper
 from torch.nn import functional
 
-from captioner.export.rewrites.editor import GraphEditor
+from captioner.export.rewrites.editor import GraphEditor, attributes
 
 Shapes = Mapping[str, list[int]]
 """The shape of each value; 0 for an axis that varies or is unknown, [] for an unknown shape."""
@@ -43,9 +42,9 @@ def replace_slow_nodes(model: onnx.ModelProto, editor: GraphEditor, only_cpu: bo
 def _gather_rows(editor: GraphEditor, shapes: Shapes) -> None:
     """Gather along the middle axis of a transposed value instead of along the last axis: whole rows are
     copied instead of single numbers."""
-    for node in [node for node in editor.nodes if node.op_type == "Gather"]:
+    for node in editor.of_kind("Gather"):
         (source, places), output = node.input, node.output[0]
-        axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+        axis = attributes(node).get("axis", 0)
         ranks = len(shapes.get(source, ())), len(shapes.get(output, ()))
         if places not in editor.constants or ranks != (3, 3) or axis not in (2, -1):
             continue
@@ -57,8 +56,8 @@ def _gather_rows(editor: GraphEditor, shapes: Shapes) -> None:
 
 def _average_blocks(editor: GraphEditor, shapes: Shapes) -> None:
     """Average pooling without overlap is a mean over two axes of a reshaped value."""
-    for pool in [node for node in editor.nodes if node.op_type == "AveragePool"]:
-        given = {a.name: helper.get_attribute_value(a) for a in pool.attribute}
+    for pool in editor.of_kind("AveragePool"):
+        given = attributes(pool)
         kernel, (source, *_), output = given["kernel_shape"], pool.input, pool.output[0]
         shape = shapes.get(source, [])
         if any(given.get("pads", ())) or given.get("strides") != kernel or len(shape) != 4:
@@ -79,7 +78,7 @@ def _average_blocks(editor: GraphEditor, shapes: Shapes) -> None:
 def _divide_means(editor: GraphEditor) -> None:
     """Divide the means of blocks by a constant, instead of all values before: there are fewer means."""
     producers = editor.producers()
-    for mean in [node for node in editor.nodes if node.op_type == "ReduceMean"]:
+    for mean in editor.of_kind("ReduceMean"):
         reshape = producers.get(mean.input[0])
         quotient = producers.get(reshape.input[0]) if reshape is not None else None
         if quotient is None or reshape is None or (reshape.op_type, quotient.op_type) != ("Reshape", "Div"):
@@ -140,12 +139,12 @@ def _enlarge_by_products(editor: GraphEditor, shapes: Shapes) -> None:
 
 
 def _permutes(node: onnx.NodeProto, axes: list[int]) -> bool:
-    return node.op_type == "Transpose" and any(list(a.ints) == axes for a in node.attribute)
+    return node.op_type == "Transpose" and attributes(node).get("perm") == axes
 
 
 def _interpolates(resize: onnx.NodeProto) -> bool:
     """Whether a `Resize` is PyTorch's bilinear interpolation with `align_corners=False`."""
-    given = {a.name: helper.get_attribute_value(a) for a in resize.attribute}
+    given = attributes(resize)
     kind = given.get("mode"), given.get("coordinate_transformation_mode", b"half_pixel")
     return kind == (b"linear", b"half_pixel") and not given.get("antialias") and "axes" not in given
 
@@ -163,7 +162,7 @@ def _multiply_rows(editor: GraphEditor, shapes: Shapes, inputs: set[str]) -> Non
     of each image. ONNX Runtime copies each matrix before it multiplies, unless there is only one query: so
     the beams become a further axis of the batch. Attentions with several heads stay as they are."""
     producers = editor.producers()
-    for product in [node for node in editor.nodes if node.op_type == "MatMul"]:
+    for product in editor.of_kind("MatMul"):
         (query, memory), output = product.input, product.output[0]
         transpose = producers.get(memory)
         transposed = transpose is not None and _permutes(transpose, [0, 2, 1])

@@ -19,8 +19,8 @@ BEAM_SIZE = 40
 class Match(NamedTuple):
     """Words of the reference that may stand for words of the candidate."""
 
-    stage: int
-    """Number of the matcher that found it; 0 is the exact one."""
+    matcher: int
+    """Number of the one that found it; 0 is the exact one."""
     start: int
     """First word in the reference."""
     length: int
@@ -61,7 +61,7 @@ class _Path:
             self.chunk_end = None
 
     def take(self, match: Match) -> None:
-        exact = match.stage == 0
+        exact = match.matcher == 0
         self.covered += match.length if exact else match.length // 2
         self.covered += match.candidate_length if exact else match.candidate_length // 2
         if self.chunk_end != match.candidate_start:

@@ -36,12 +36,12 @@ def synonym_matches(candidate: Words, reference: Words, synonyms: Synonyms) -> I
 
 
 def _word_matches(
-    stage: int, candidate: Words, reference: Words, same: Callable[[str, str], bool]
+    matcher: int, candidate: Words, reference: Words, same: Callable[[str, str], bool]
 ) -> Iterator[Match]:
     for start, other in enumerate(reference):
         for candidate_start, word in enumerate(candidate):
             if same(word, other):
-                yield Match(stage, start, 1, candidate_start, 1)
+                yield Match(matcher, start, 1, candidate_start, 1)
 
 
 def paraphrase_matches(

@@ -86,7 +86,7 @@ class Meteor:
         optional = {"stem": self.stemmer, "synonym": self.synonyms, "paraphrase": self.paraphrases}
         if None not in optional.values():
             return "meteor"
-        return "_".join(["meteor", "exact", *(stage for stage, found in optional.items() if found)])
+        return "_".join(["meteor", "exact", *(matcher for matcher, found in optional.items() if found)])
 
     def statistics(
         self, candidates: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]
@@ -122,8 +122,8 @@ class Meteor:
         for match in chosen:
             words = slice(match.candidate_start, match.candidate_start + match.candidate_length)
             other_words = slice(match.start, match.start + match.length)
-            worth += WEIGHTS[match.stage] * sum(weights[words])
-            other_worth += WEIGHTS[match.stage] * sum(other_weights[other_words])
+            worth += WEIGHTS[match.matcher] * sum(weights[words])
+            other_worth += WEIGHTS[match.matcher] * sum(other_weights[other_words])
             matched += match.candidate_length
             other_matched += match.length
         if chunks == 1 and matched == len(candidate) and other_matched == len(reference):

@@ -81,21 +81,19 @@ class LSTMDecoder(Decoder):
         inputs = self._inputs(tokens, memory)
         hidden, cell, sentinel = self._listen(inputs, state)
         look = self._look(hidden, memory, sentinel)
+        said, language = self._speak(hidden, look, state)
         maps = self.attention.maps(hidden, memory["keys"], memory["mask"])
-        logits = self._logits(tokens, hidden, look, memory)
-        return self._searched(
-            Step(logits, {"hidden": hidden, "cell": cell}, look.attention, maps), tokens, memory, state
-        )
+        logits = self._logits(tokens, said, look, memory)
+        step = Step(logits, {"hidden": hidden, "cell": cell, **language}, look.attention, maps)
+        return self._searched(step, tokens, memory, state)
 
     def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
         shape = tokens.shape
         inputs = self._inputs(tokens.flatten(1), memory)
         hidden, sentinel = self._listen_to_all(inputs, shape, state)
         look = self._look(hidden, memory, sentinel)
-        return (
-            self._logits(tokens.flatten(1), hidden, look, memory).unflatten(1, shape[1:]),
-            look.attention.unflatten(1, shape[1:]),
-        )
+        logits = self._logits(tokens.flatten(1), self._speak_all(hidden, look, shape, state), look, memory)
+        return logits.unflatten(1, shape[1:]), look.attention.unflatten(1, shape[1:])
 
     @property
     def detectors(self) -> list[nn.Module]:
@@ -136,8 +134,17 @@ class LSTMDecoder(Decoder):
         gate = torch.sigmoid(self.gate(hidden))
         return Look(context, gate, gate * context, attention)
 
-    def _logits(self, tokens: Tensor, hidden: Tensor, look: Look, memory: Tensors) -> Tensor:
-        query = self.dropout(torch.cat([hidden, look.seen], dim=-1))
+    def _speak(self, hidden: Tensor, look: Look, state: Tensors) -> tuple[Tensor, Tensors]:
+        """What predicts the word beside what is seen, (…, hidden), and what the new state has of it: here the
+        state that looked, which is in the new one already."""
+        return hidden, {}
+
+    def _speak_all(self, hidden: Tensor, look: Look, shape: torch.Size, state: Tensors) -> Tensor:
+        """The same for all steps of known captions."""
+        return hidden
+
+    def _logits(self, tokens: Tensor, said: Tensor, look: Look, memory: Tensors) -> Tensor:
+        query = self.dropout(torch.cat([said, look.seen], dim=-1))
         output = self.dropout(torch.tanh(self.output(query)))
         if self.bonus is None:
             return self.embedding.logits(output, memory.get("rare"))

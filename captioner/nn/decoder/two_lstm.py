@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from captioner.nn.attention import Attention
-from captioner.nn.decoder.base import DecoderSizes, Step, Tensors
-from captioner.nn.decoder.lstm import LSTMDecoder, lstm_sequence, lstm_step
+from captioner.nn.decoder.base import DecoderSizes, Tensors
+from captioner.nn.decoder.lstm import Look, LSTMDecoder, lstm_sequence, lstm_step
 
 
 class TwoLSTMDecoder(LSTMDecoder):
@@ -35,42 +35,17 @@ class TwoLSTMDecoder(LSTMDecoder):
         blank = {name: torch.zeros_like(state["hidden"]) for name in ("language_hidden", "language_cell")}
         return memory, state | blank
 
-    def step(self, tokens: Tensor, memory: Tensors, state: Tensors) -> Step:
-        inputs = self._inputs(tokens, memory)
-        hidden, cell, sentinel = self._listen(inputs, state)
-        look = self._look(hidden, memory, sentinel)
-        language_hidden, language_cell = lstm_step(
-            self.language_lstm,
-            self.dropout(torch.cat([look.seen, hidden], dim=-1)),
-            state["language_hidden"],
-            state["language_cell"],
-        )
-        step = Step(
-            self._logits(tokens, language_hidden, look, memory),
-            {
-                "hidden": hidden,
-                "cell": cell,
-                "language_hidden": language_hidden,
-                "language_cell": language_cell,
-            },
-            look.attention,
-            self.attention.maps(hidden, memory["keys"], memory["mask"]),
-        )
-        return self._searched(step, tokens, memory, state)
+    def _speak(self, hidden: Tensor, look: Look, state: Tensors) -> tuple[Tensor, Tensors]:
+        inputs = self._language_input(hidden, look)
+        said, cell = lstm_step(self.language_lstm, inputs, state["language_hidden"], state["language_cell"])
+        return said, {"language_hidden": said, "language_cell": cell}
 
-    def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
-        shape = tokens.shape
-        inputs = self._inputs(tokens.flatten(1), memory)
-        hidden, sentinel = self._listen_to_all(inputs, shape, state)
-        look = self._look(hidden, memory, sentinel)
-        language = lstm_sequence(
-            self.language_lstm,
-            self.dropout(torch.cat([look.seen, hidden], dim=-1)),
-            shape,
-            state["language_hidden"],
-            state["language_cell"],
+    def _speak_all(self, hidden: Tensor, look: Look, shape: torch.Size, state: Tensors) -> Tensor:
+        inputs = self._language_input(hidden, look)
+        return lstm_sequence(
+            self.language_lstm, inputs, shape, state["language_hidden"], state["language_cell"]
         )
-        return (
-            self._logits(tokens.flatten(1), language, look, memory).unflatten(1, shape[1:]),
-            look.attention.unflatten(1, shape[1:]),
-        )
+
+    def _language_input(self, hidden: Tensor, look: Look) -> Tensor:
+        """The input of the language LSTM."""
+        return self.dropout(torch.cat([look.seen, hidden], dim=-1))

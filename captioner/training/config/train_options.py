@@ -286,8 +286,7 @@ class TrainOptions:
             raise DataError(f"seed must be at least 0 and below 2^63, got {self.seed}")
         if not 0 <= self.damaged_share <= 1:
             raise DataError(f"damaged_share must be from 0 to 1, got {self.damaged_share}")
-        if self.crops < 0:
-            raise DataError(f"crops must be at least 0, got {self.crops}")
+        _at_least(self, 0, "crops")
         _at_least(self, 1, "min_count")
         if not 0 <= self.pretrained_share <= 1 or (self.pretrained_share and not self.start):
             raise DataError("pretrained_share must be from 0 to 1, and needs a start")

@@ -132,11 +132,10 @@ def hide_means(memory: Tensors, state: Tensors, share: float) -> tuple[Tensors, 
     """
     if not share:
         return memory, state
-    kept = (torch.rand(len(memory["mean"]), 1, device=memory["mean"].device) >= share).to(
-        memory["mean"].dtype
-    )
-    memory = memory | {"mean": memory["mean"] * kept}
-    return memory, state | {name: state[name] * kept.unsqueeze(-1) for name in ("hidden", "cell")}
+    mean = memory["mean"]
+    kept = (torch.rand(len(mean), 1, device=mean.device) >= share).to(mean.dtype)
+    started = {name: state[name] * kept.unsqueeze(-1) for name in ("hidden", "cell")}
+    return memory | {"mean": mean * kept}, state | started
 
 
 def hide(grid: Tensor, mask: Tensor | None, cells: float, features: float) -> tuple[Tensor, Tensor | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,41 +60,23 @@ def make_groups(examples: Sequence[Example], vocabulary: Vocabulary, max_words: 
     return groups
 
 
-def make_image_groups(examples: Sequence[Example], min_references: int, samples: int) -> list[Group]:
-    """Each image with enough captions, once and without them: self-critical training samples captions for
-    it."""
-    return [
-        Group(
-            index,
-            (),
-            not any(_SIDED.search(caption) for caption in example.image.captions),
-            PHOTOS,
-            samples,
-        )
-        for index, example in enumerate(examples)
-        if len(example.image.captions) >= min_references and not example.retained
-        for _ in range(example.repeat)
-    ]
-
-
-def make_labelled_groups(examples: Sequence[Example], samples: int) -> list[Group]:
-    """Each labelled image, for which `samples` captions will be sampled."""
-    return [
-        Group(index, (), can_mirror=True, kind=NAMED, sampled=samples)
-        for index, example in enumerate(examples)
-        if example.image.words
-        for _ in range(example.repeat)
-    ]
-
-
-def make_retained_groups(examples: Sequence[Example], samples: int) -> list[Group]:
-    """Each image whose captions are kept, for which `samples` captions will be sampled."""
-    return [
-        Group(index, (), can_mirror=True, kind=RETAINED, sampled=samples)
-        for index, example in enumerate(examples)
-        if example.retained
-        for _ in range(example.repeat)
-    ]
+def make_sampled_groups(
+    examples: Sequence[Example], kind: str, samples: int, min_references: int = 1
+) -> list[Group]:
+    """The images of a kind, without captions, for each of which `samples` will be sampled: `PHOTOS` with at
+    least `min_references` captions, `NAMED` with labels, or `RETAINED`."""
+    groups = []
+    for index, example in enumerate(examples):
+        learnt = () if example.retained else example.image.captions
+        fits = {
+            PHOTOS: len(learnt) >= min_references,
+            NAMED: bool(example.image.words),
+            RETAINED: example.retained,
+        }
+        if fits[kind]:
+            can_mirror = not any(map(_SIDED.search, learnt))
+            groups += [Group(index, (), can_mirror, kind, samples)] * example.repeat
+    return groups
 
 
 def word_weights(groups: Sequence[Group], vocabulary: int) -> Tensor:
@@ -182,9 +164,3 @@ def _collate(groups: Sequence[Group], mirror: bool, crops: int, random: np.rando
         pad([group.captions for group in groups]),
         groups[0].kind,
     )
-
-
-def chunks(count: int, size: int) -> Iterator[Tensor]:
-    """0 … count - 1 in runs of `size`, as int64 tensors."""
-    for start in range(0, count, size):
-        yield torch.arange(start, min(start + size, count))

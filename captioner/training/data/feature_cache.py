@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from captioner.errors import ImageError
+from captioner.nn.encoder import GridEncoder
 from captioner.training.data.examples import Example
-from captioner.training.data.frozen_part import FrozenPart
+from captioner.training.data.frozen_part import FrozenPart, trained_outputs
 from captioner.training.data.placing import Features, place, take
 from captioner.training.data.stored_arrays import at_once, fill, on_threads
 
@@ -54,6 +55,14 @@ class FeatureCache:
         if self._masks is None:
             return None
         return take(self._masks, self._places(images, views), device)
+
+    def outputs(
+        self, encoder: GridEncoder, frozen_segments: int, images: Tensor, device: torch.device
+    ) -> tuple[list[Tensor], Tensor | None]:
+        """`trained_outputs` for the photos as they are, int64 (batch,), and their `masks`."""
+        views = torch.zeros_like(images)
+        maps, mask = self.maps(images, views, device), self.masks(images, views, device)
+        return trained_outputs(encoder, maps, frozen_segments), mask
 
 
 def build_cache(

@@ -90,10 +90,8 @@ def _stage(
 def _continued_rate(shown: int) -> float:
     """A trained model learns a few captions in a few large steps; with many it takes more steps, and these
     must be small, or it forgets what rewards taught it."""
-    return round(
-        max(SMALLEST_CONTINUED_RATE, CONTINUED_RATE * math.sqrt(SMALLEST_BATCH / max(shown, SMALLEST_BATCH))),
-        6,
-    )
+    rate = CONTINUED_RATE * math.sqrt(SMALLEST_BATCH / max(shown, SMALLEST_BATCH))
+    return round(max(SMALLEST_CONTINUED_RATE, rate), 6)
 
 
 def _filled(stage: StageOptions, **values: float) -> StageOptions:

@@ -25,21 +25,13 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         """Makes the folder. Raises `OSError`."""
-        self.path = path
+        self.path, self.best, self.state = path, path / "best.pt", path / "last.pt"
         path.mkdir(parents=True, exist_ok=True)
 
     def write_history(self, history: Sequence[dict[str, Any]]) -> None:
         with replacing(self.path / "log.jsonl") as log:
             log.write("".join(json.dumps(record) + "\n" for record in history).encode())
         plot_curves(history, self.path / "curves.png")
-
-    def write_best(self, contents: Mapping[str, Any]) -> None:
-        """As `checkpoint.save`."""
-        checkpoint.save(self.path / "best.pt", contents)
-
-    def write_last(self, contents: Mapping[str, Any]) -> None:
-        """As `checkpoint.save`."""
-        checkpoint.save(self.path / "last.pt", contents)
 
     @contextmanager
     def restoring(self) -> Iterator[None]:
@@ -48,7 +40,7 @@ class RunFolder:
             yield
         except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
             reason = clip(str(error).partition("\n")[0], 200)
-            raise DataError(f"{self.path / 'last.pt'} cannot be resumed from: {reason}") from error
+            raise DataError(f"{self.state} cannot be resumed from: {reason}") from error
 
     def last(
         self, options: TrainOptions, words: Sequence[str], data: str, device: torch.device
@@ -57,16 +49,15 @@ class RunFolder:
 
         Raises `DataError` for the state of another run.
         """
-        path = self.path / "last.pt"
-        if not path.exists():
+        if not self.state.exists():
             return None
-        saved = checkpoint.load(path, device)
+        saved = checkpoint.load(self.state, device)
         if "position" not in saved:
-            raise DataError(f"{path} is not the state of a run; it cannot be resumed from")
+            raise DataError(f"{self.state} is not the state of a run; it cannot be resumed from")
         if "objectives" not in saved:
-            raise DataError(f"{path} was saved by an earlier version; only that version can resume it")
+            raise DataError(f"{self.state} was saved by an earlier version; only that version can resume it")
         before = TrainOptions.from_dict(saved["options"])
-        instead = f'choose another folder; start = "{self.path / "best.pt"}" goes on from these weights there'
+        instead = f'choose another folder; start = "{self.best}" goes on from these weights there'
         other_data = f"{self.path} holds a run on other photos or captions: {instead}"
         # States of earlier versions do not say what their data was.
         if saved.get("data", data) != data:

@@ -274,13 +274,9 @@ class Trainer:
         for index, segment in enumerate(backbone.segments):
             segment.requires_grad_(index >= len(backbone.segments) - stage.tuned_segments)
         backbone.set_stochastic_depth(stage.stochastic_depth)
-        losses = Losses(self._at_stage(), self.stage)
-        return losses, make_optimizer(self.model, losses.values(), stage)
-
-    def _at_stage(self) -> Run:
-        return Run(
+        run = Run(
             options=self.options,
-            stage=self.current,
+            stage=stage,
             examples=self.train_examples,
             vocabulary=self.vocabulary,
             model=self.model,
@@ -290,6 +286,8 @@ class Trainer:
             progress=self.progress,
             features=self.features,
         )
+        losses = Losses(run, self.stage)
+        return losses, make_optimizer(self.model, losses.values(), stage)
 
     def _continue_from(self, values: Mapping[str, Tensor]) -> None:
         """Give the model these weights, and start a new average."""
@@ -306,8 +304,9 @@ class Trainer:
             # Of equal scores the last: CIDEr is 0 throughout if all references are alike.
             if mean_score({"val": scores}) >= best:
                 model = checkpoint.halved(self.model.state_dict())
-                self.folder.write_best(
-                    {**self._identity(), "model": model, "scores": scores, "history": self.history}
+                checkpoint.save(
+                    self.folder.best,
+                    {**self._identity(), "model": model, "scores": scores, "history": self.history},
                 )
         return scores
 
@@ -343,7 +342,8 @@ class Trainer:
         }
 
     def _save(self) -> None:
-        self.folder.write_last(
+        checkpoint.save(
+            self.folder.state,
             {
                 **self._identity(),
                 "model": self.model.state_dict(),
@@ -372,7 +372,7 @@ class Trainer:
                     raise ValueError("its position is negative")
                 self.history = list(saved["history"])
                 where = position_in_words(self.options, saved)
-                self.progress.note(f"resuming from {self.folder.path / 'last.pt'}, {where}")
+                self.progress.note(f"resuming from {self.folder.state}, {where}")
         return saved
 
     def _restore(self, saved: Mapping[str, Any]) -> None:

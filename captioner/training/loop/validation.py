@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import starmap
 
 import numpy as np
 import torch
@@ -18,10 +17,9 @@ from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
-from captioner.training.data.batches import CAPTIONS_PER_GROUP, chunks, encode, pad
+from captioner.training.data.batches import CAPTIONS_PER_GROUP, encode, pad
 from captioner.training.data.examples import Example
 from captioner.training.data.feature_cache import FeatureCache
-from captioner.training.data.frozen_part import trained_outputs
 from captioner.training.loop.calibrate import Said
 from captioner.training.objectives.likelihood import log_likelihoods
 from captioner.words.tokens import tokenize
@@ -50,10 +48,8 @@ def validate(
     found: list[Hypothesis] = []
     certain: list[float | None] = []
     totals: dict[str, Tensor] = {}
-    for images in chunks(len(examples), BATCH if device.type == "cpu" else BATCH_ON_GPU):
-        as_it_is = torch.zeros_like(images)
-        maps, mask = cache.maps(images, as_it_is, device), cache.masks(images, as_it_is, device)
-        outputs = trained_outputs(model.encoder, maps, frozen_segments)
+    for images in torch.arange(len(examples)).split(BATCH if device.type == "cpu" else BATCH_ON_GPU):
+        outputs, mask = cache.outputs(model.encoder, frozen_segments, images, device)
         memory, state = model.prepare(outputs, mask)
         certainty = model.certainty(outputs)
         certain += [None] * len(images) if certainty is None else certainty.tolist()
@@ -66,12 +62,7 @@ def validate(
         shown = [examples[i] for i in images.tolist()]
         if not any(example.image.captions for example in shown):
             continue
-        captions = pad(
-            [
-                [encode(caption, vocabulary, options.max_words) for caption in captions[:CAPTIONS_PER_GROUP]]
-                for captions in (example.image.captions for example in shown)
-            ]
-        ).to(device)
+        captions = _references(shown, vocabulary, options.max_words).to(device)
         logits, _ = model.decoder(captions[:, :, :-1], memory, state)
         for example, total in zip(shown, log_likelihoods(logits, captions[:, :, 1:]), strict=True):
             totals[example.source] = totals.get(example.source, torch.zeros_like(total)) + total
@@ -79,9 +70,17 @@ def validate(
     for source, (log_probs, words) in totals.items():
         if words:
             scores[source]["perplexity"] = float(torch.exp(-log_probs / words))
-    texts = (" ".join(vocabulary.decode(one.tokens)) for one in found)
-    said = zip(texts, (one.log_prob for one in found), certain, strict=True)
-    return list(starmap(Said, said)), scores
+    said = [
+        Said(" ".join(vocabulary.decode(one.tokens)), one.log_prob, certainty)
+        for one, certainty in zip(found, certain, strict=True)
+    ]
+    return said, scores
+
+
+def _references(examples: Sequence[Example], vocabulary: Vocabulary, max_words: int) -> Tensor:
+    """The first references of each image, int64 (images, captions, length), padded."""
+    texts = [example.image.captions[:CAPTIONS_PER_GROUP] for example in examples]
+    return pad([[encode(text, vocabulary, max_words) for text in own] for own in texts])
 
 
 def score(

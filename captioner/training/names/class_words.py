@@ -57,13 +57,13 @@ class ClassWords:
     def of(cls, vocabulary: Vocabulary, bonus: BonusOptions) -> ClassWords:
         """The words of all classes that are scored. Singular and plural forms count alike. Raises
         `DataError` if `BonusOptions.classes` is not the number of ImageNet's or no class has a word."""
-        numbers = {word: number for number, word in enumerate(vocabulary.words)}
+        ids = vocabulary.ids
         phrases = tuple(
             tuple(
-                tuple(numbers[token] for token in form)
+                tuple(ids[token] for token in form)
                 for name in names
                 for form in forms_of_name(tokenize(name))
-                if all(token in numbers for token in form)
+                if all(token in ids for token in form)
             )
             for names in class_names(bonus)
         )

@@ -20,9 +20,8 @@ from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
 from captioner.training.data.feature_cache import FeatureCache
-from captioner.training.data.frozen_part import trained_outputs
 from captioner.training.data.stored_arrays import at_once
-from captioner.training.names.stand_ins import count_stand_ins, mentions, replaced
+from captioner.training.names.stand_ins import count_stand_ins, named_things, replaced
 from captioner.words.english import with_article
 from captioner.words.tokens import tokenize
 
@@ -77,8 +76,8 @@ class Completion:
         for image, found in free.items():
             chosen = next((list(caption) for caption in found if caption.count(head) == 1), None)
             if chosen is None and (place := replaced([*map(self._words, found)], word, stand_ins, relatives)):
-                number, mention = place
-                chosen = [*found[number][: mention.start], head, *found[number][mention.end :]]
+                number, thing = place
+                chosen = [*found[number][: thing.start], head, *found[number][thing.end :]]
             if chosen is None:
                 left.append(image)
             else:
@@ -99,11 +98,8 @@ class Completion:
             bias[head] = 0.0
         options = dataclasses.replace(self._options, beam_size=beams, alternatives=beams - 1)
         for part in torch.tensor(images, dtype=torch.int64).split(self._batch) if images else ():
-            as_it_is = torch.zeros_like(part)
-            maps = self._features.maps(part, as_it_is, self._device)
-            mask = self._features.masks(part, as_it_is, self._device)
-            outputs = trained_outputs(self._model.encoder, maps, self._frozen_segments)
-            stepper = TorchStepper(self._model.decoder, *self._model.prepare(outputs, mask), bias)
+            seen = self._features.outputs(self._model.encoder, self._frozen_segments, part, self._device)
+            stepper = TorchStepper(self._model.decoder, *self._model.prepare(*seen), bias)
             for several in search(stepper, len(part), options, [] if head is None else [[head]]):
                 yield [list(one.tokens) for one in several]
 
@@ -114,7 +110,7 @@ class Completion:
         """A sort key, lowest for the best caption: repeats of the word, other things named, whether "of"
         comes before the word, and the word's position."""
         words, place = self._words(tokens), tokens.index(head)
-        named = mentions(words)
+        named = named_things(words)
         things = sum(not one.is_person and head not in tokens[one.start : one.end] for one in named)
         return tokens.count(head), things, words[:place][-1:] == ["of"], place
 

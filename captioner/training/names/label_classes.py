@@ -32,7 +32,6 @@ from captioner.nn.model import CaptionModel
 from captioner.training.config.train_options import LabelClassOptions
 from captioner.training.data.examples import Example
 from captioner.training.data.feature_cache import FeatureCache
-from captioner.training.data.frozen_part import trained_outputs
 from captioner.training.names.class_words import class_names, forms_of_name
 from captioner.training.progress import Progress
 from captioner.words.tokens import tokenize
@@ -92,8 +91,7 @@ class Deepest(NamedTuple):
         """Of the examples `rows`, int64: float (photos, cells, channels), batch by batch."""
         done = 0
         for images in rows.split(64):
-            maps = self.cached.maps(images, torch.zeros_like(images), self.device)
-            outputs = trained_outputs(self.encoder, maps, self.frozen_segments)
+            outputs, _ = self.cached.outputs(self.encoder, self.frozen_segments, images, self.device)
             done += len(images)
             tell(done)
             yield outputs[-1].float().flatten(2).transpose(1, 2)

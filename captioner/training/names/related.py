@@ -48,12 +48,12 @@ def related_names(
 def _groups(groups: Iterable[Sequence[str]], vocabulary: Vocabulary) -> _Groups:
     """A name of several words has been said once its last word has; only names of one word can be told from
     other words that begin so."""
-    numbers = {word: number for number, word in enumerate(vocabulary.words)}
+    ids = vocabulary.ids
     found: defaultdict[int, Counter[int]] = defaultdict(Counter)
     for names in groups:
         tokens = [tokenize(name) for name in names]
-        single = {numbers[word] for word in _single(tokens) if word in numbers}
-        last = {numbers[name[-1]] for name in tokens if name and name[-1] in numbers}
+        single = {ids[word] for word in _single(tokens) if word in ids}
+        last = {ids[name[-1]] for name in tokens if name and name[-1] in ids}
         for word in single | last:
             found[word].update(single - {word})
     return found

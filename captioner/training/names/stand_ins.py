@@ -39,7 +39,7 @@ _NEVER = COLORS | _SCENERY | _CLOTHES
 _LONGEST = max(map(len, PHRASES))
 
 
-class Mention(NamedTuple):
+class NamedThing(NamedTuple):
     """Words of a caption that name something."""
 
     start: int
@@ -49,7 +49,7 @@ class Mention(NamedTuple):
     is_person: bool
 
 
-def mentions(words: Sequence[str], relatives: Iterable[str] = ()) -> Iterator[Mention]:
+def named_things(words: Sequence[str], relatives: Iterable[str] = ()) -> Iterator[NamedThing]:
     """The things that a caption names: objects of COCO, classes of ImageNet, and `relatives`. Scenery and
     clothes count only if they are among `relatives`."""
     chosen = {tuple(relative.split()) for relative in relatives}
@@ -58,7 +58,7 @@ def mentions(words: Sequence[str], relatives: Iterable[str] = ()) -> Iterator[Me
         for end in range(min(len(words), start + _LONGEST), start, -1):
             phrase = tuple(words[start:end])
             if phrase in chosen or (_is_head(words, end) and _names(phrase)):
-                yield Mention(start, end, " ".join(phrase), PHRASES.get(phrase) == PERSON)
+                yield NamedThing(start, end, " ".join(phrase), PHRASES.get(phrase) == PERSON)
                 break
             if phrase in PHRASES and len(phrase) > 1:  # a known phrase that names no thing
                 break
@@ -69,31 +69,31 @@ def mentions(words: Sequence[str], relatives: Iterable[str] = ()) -> Iterator[Me
 
 def count_stand_ins(captions: Iterable[Sequence[str]], relatives: Sequence[str]) -> Counter[str]:
     """The number of captions that contain each name. People count only if no caption names a thing."""
-    named = [list(mentions(caption, relatives)) for caption in captions]
-    things = Counter(name for own in named for name in {m.name for m in own if not m.is_person})
-    return things or Counter(name for own in named for name in {m.name for m in own})
+    named = [list(named_things(caption, relatives)) for caption in captions]
+    things = Counter(name for own in named for name in {thing.name for thing in own if not thing.is_person})
+    return things or Counter(name for own in named for name in {thing.name for thing in own})
 
 
 def replaced(
     captions: Sequence[Sequence[str]], word: str, stand_ins: Counter[str], relatives: Sequence[str]
-) -> tuple[int, Mention] | None:
+) -> tuple[int, NamedThing] | None:
     """Where `word` can replace a name in one of a photo's captions, best first: the caption's index and the
-    mention; None if nowhere.
+    name; None if nowhere.
 
     `relatives` come first, containers last, otherwise the names that most photos of the word have; the best
     caption wins a tie.
     A singular never replaces a plural ("a jeans"), and a name that occurs twice is never replaced."""
     best = (False, False, 0)
-    found: tuple[int, Mention] | None = None
+    found: tuple[int, NamedThing] | None = None
     for number, caption in enumerate(captions):
-        named = list(mentions(caption, relatives))
-        twice = Counter(mention.name for mention in named)
-        for mention in named:
-            count, is_container = stand_ins[mention.name], mention.name.split()[-1] in _CONTAINERS
-            rank = (mention.name in relatives, count > 0 and not is_container, count)
-            fits = mention.name in UNCOUNTED or _is_several(mention.name) == stands_alone(word)
-            if rank > best and twice[mention.name] == 1 and fits:
-                best, found = rank, (number, mention)
+        named = list(named_things(caption, relatives))
+        times = Counter(thing.name for thing in named)
+        for thing in named:
+            count, is_container = stand_ins[thing.name], thing.name.split()[-1] in _CONTAINERS
+            rank = (thing.name in relatives, count > 0 and not is_container, count)
+            fits = thing.name in UNCOUNTED or _is_several(thing.name) == stands_alone(word)
+            if rank > best and times[thing.name] == 1 and fits:
+                best, found = rank, (number, thing)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from captioner.training.config.train_options import OBJECTIVE_OPTIONS, ObjectiveOptions
+from captioner.training.config.train_options import OBJECTIVE_OPTIONS
 from captioner.training.objectives.attention_entropy import AttentionEntropy
 from captioner.training.objectives.bag_of_words import BagOfWords
 from captioner.training.objectives.base import Objective
@@ -18,7 +18,6 @@ from captioner.training.objectives.hard_attention import HardAttention
 from captioner.training.objectives.label_likelihood import LabelLikelihood
 from captioner.training.objectives.pointing import Pointing
 from captioner.training.objectives.self_critical import SelfCritical
-from captioner.training.run import Run
 
 OBJECTIVES: dict[str, type[Objective[Any]]] = {
     "cross_entropy": CrossEntropy,
@@ -35,5 +34,3 @@ OBJECTIVES: dict[str, type[Objective[Any]]] = {
     "label_likelihood": LabelLikelihood,
 }
 OBJECTIVE_OPTIONS.update({name: objective.Options for name, objective in OBJECTIVES.items()})
-
-__all__ = ["OBJECTIVES", "Objective", "ObjectiveOptions", "Run"]

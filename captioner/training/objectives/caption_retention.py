@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from captioner.errors import DataError
-from captioner.nn.model import CaptionModel
 from captioner.training.config.train_options import ObjectiveOptions, TrainOptions
-from captioner.training.data.batches import NAMED, RETAINED, Group, make_labelled_groups, make_retained_groups
+from captioner.training.data.batches import NAMED, RETAINED, Group, make_sampled_groups
 from captioner.training.data.frozen_part import trained_outputs
 from captioner.training.objectives.base import Objective
 from captioner.training.objectives.likelihood import mean_of_words
@@ -54,15 +53,13 @@ class CaptionRetention(Objective[CaptionRetentionOptions]):
 
     def __init__(self, options: CaptionRetentionOptions, run: Run) -> None:
         super().__init__(options, run)
-        start = run.start
-        assert start  # the options have been checked
-        model = CaptionModel(start.model, len(start.vocabulary))
-        start.give(model, start.vocabulary)
-        self._start = (model.to(run.device).eval(),)  # in a tuple: not a part of this module's state
+        assert run.start  # the options have been checked
+        # In a tuple: not a part of this module's state.
+        self._start = (run.start.build().to(run.device).eval(),)
 
     def groups(self, random: np.random.Generator) -> list[Group]:
         examples, samples = self.run.examples, self.options.samples
-        return make_labelled_groups(examples, samples) + make_retained_groups(examples, samples)
+        return [group for kind in (NAMED, RETAINED) for group in make_sampled_groups(examples, kind, samples)]
 
     def loss(self, step: Step) -> Tensor:
         sampled, theirs, detected = self._captions(step)

@@ -18,7 +18,6 @@ from captioner.nn.encoder import pretrained_classifier
 from captioner.training.config.train_options import ObjectiveOptions, TrainOptions
 from captioner.training.data.augment import enlarge
 from captioner.training.data.pretrained import PretrainedFeatures
-from captioner.training.data.teacher_features import build_features
 from captioner.training.objectives.base import Objective, check_classes
 from captioner.training.objectives.likelihood import divergence
 from captioner.training.run import Run, Step
@@ -48,6 +47,9 @@ class ClassRetention(Objective[ClassRetentionOptions]):
     Options = ClassRetentionOptions
     batches = None
 
+    weight: Tensor
+    bias: Tensor
+
     def __init__(self, options: ClassRetentionOptions, run: Run) -> None:
         super().__init__(options, run)
         check_classes(run.model, "class_retention")
@@ -56,19 +58,7 @@ class ClassRetention(Objective[ClassRetentionOptions]):
         self.register_buffer("weight", weight.to(run.device), persistent=False)
         self.register_buffer("bias", bias.to(run.device), persistent=False)
         teacher = PretrainedFeatures(model.encoder, model.image_size, run.device)
-        with run.progress.task("features of the pretrained encoder", len(run.examples), 0) as tell:
-            self.features = build_features(
-                run.cache,
-                teacher,
-                run.examples,
-                run.options.crops,
-                lambda done, _total: tell(done, ""),
-                run.device,
-            )
-        self.device = run.device
-
-    weight: Tensor
-    bias: Tensor
+        self.features = run.teacher_features(teacher, "pretrained encoder")
 
     def loss(self, step: Step) -> Tensor:
         evidence = step.model.evidence
@@ -81,6 +71,6 @@ class ClassRetention(Objective[ClassRetentionOptions]):
         error = (((deepest - mean) / deviation - wanted).square() * deviation.square()).mean()
         error = error / deviation.square().mean()
         theirs = F.linear((wanted * deviation + mean).mean(dim=(2, 3)), self.weight, self.bias)
-        with torch.autocast(self.device.type, enabled=False):
+        with torch.autocast(deepest.device.type, enabled=False):
             said = evidence.classes(evidence.shared(deepest.mean(dim=(2, 3))))[:, : len(self.bias)]
         return self.options.features * error + self.options.classes * divergence(said, theirs)

@@ -131,8 +131,7 @@ class Teachers:
             start = Start.read(name, root)
             if start.vocabulary.words != vocabulary.words:
                 raise DataError(f"the teacher {name} has other words than the model to be trained")
-            model = CaptionModel(start.model, len(vocabulary))
-            start.give(model, vocabulary)
+            model = start.build()
             if not _sees_alike(model, student, frozen_segments):
                 raise DataError(f"the teacher {name} sees other features than the model to be trained")
             self.models.append(model.to(device).eval())

@@ -18,7 +18,7 @@ from captioner.configuration import below
 from captioner.errors import DataError
 from captioner.training.config.train_options import ObjectiveOptions, TrainOptions
 from captioner.training.data.augment import enlarge
-from captioner.training.data.teacher_features import NORMALIZATIONS, FeatureNetwork, build_features
+from captioner.training.data.teacher_features import NORMALIZATIONS, FeatureNetwork
 from captioner.training.objectives.base import Objective
 from captioner.training.run import Run, Step
 
@@ -50,14 +50,11 @@ class FeatureDistillation(Objective[FeatureDistillationOptions]):
 
     def __init__(self, options: FeatureDistillationOptions, run: Run) -> None:
         super().__init__(options, run)
-        model, crops = run.options.model, run.options.crops
+        model = run.options.model
         network = FeatureNetwork(
             below(run.data_root, options.network), options.normalization, model.image_size, run.device
         )
-        with run.progress.task("features of the teacher network", len(run.examples), 0) as tell:
-            self.features = build_features(
-                run.cache, network, run.examples, crops, lambda done, _total: tell(done, ""), run.device
-            )
+        self.features = run.teacher_features(network, "teacher network")
         self.size = model.grid
         self.reader = FeatureReader(model.features, self.features.sizes).to(run.device)
 

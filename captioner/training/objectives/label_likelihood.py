@@ -49,6 +49,9 @@ class LabelLikelihood(Objective[LabelLikelihoodOptions]):
     Options = LabelLikelihoodOptions
     batches = frozenset({LABELS})
 
+    following: Tensor
+    """float (rows, vocabulary), as `continuations` gives it."""
+
     def __init__(self, options: LabelLikelihoodOptions, run: Run) -> None:
         super().__init__(options, run)
         self._words = {
@@ -61,8 +64,6 @@ class LabelLikelihood(Objective[LabelLikelihoodOptions]):
         captioned = () if self._completed else run.examples  # whole captions need no continuation
         following, self._rows = continuations(captioned, labelled, run.vocabulary)
         self.register_buffer("following", following.to(run.device), persistent=False)
-
-    following: Tensor
 
     def _complete(self) -> dict[int, tuple[int, ...]]:
         """Whole captions, by image, of the model that the run starts from."""

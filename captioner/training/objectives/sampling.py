@@ -18,9 +18,9 @@ def sample(
 ) -> Tensor:
     """Captions sampled word by word from the model: int64 (batch, samples, length + 1), start token first,
     padded behind the end token. One that reaches `max_words` has no end token."""
-    batch = next(iter(memory.values())).shape[0]
+    remembered = next(iter(memory.values()))
+    batch, device = remembered.shape[0], remembered.device
     state = expand_beams(state, samples)
-    device = next(iter(memory.values())).device
     tokens = torch.full((batch, samples), Vocabulary.start_id, device=device)
     ended = torch.zeros_like(tokens, dtype=torch.bool)
     sequence = [tokens]

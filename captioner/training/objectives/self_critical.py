@@ -19,7 +19,7 @@ from captioner.model.vocabulary import END, Vocabulary
 from captioner.printable import counted
 from captioner.training.config.tables import table
 from captioner.training.config.train_options import ObjectiveOptions
-from captioner.training.data.batches import NAMED, PHOTOS, Group, make_image_groups, make_labelled_groups
+from captioner.training.data.batches import NAMED, PHOTOS, Group, make_sampled_groups
 from captioner.training.objectives.attention_entropy import attention_entropy
 from captioner.training.objectives.base import Objective
 from captioner.training.objectives.likelihood import log_probs_of, mean_of_words
@@ -93,15 +93,14 @@ class SelfCritical(Objective[SelfCriticalOptions]):
             kind: WeightedRewards([one for one in built if one[1].kind == kind]) for kind in options.kinds
         }
         self.rewards = {kind: on_many_cores(rewards, run.device) for kind, rewards in weighted.items()}
-        self._groups: dict[str, list[Group]] = {}
-        if PHOTOS in self.rewards:
-            found = make_image_groups(run.examples, options.min_references, options.samples)
-            if not found:
-                least = counted(options.min_references, "caption")
-                raise DataError(f"stage {run.stage.name}: no image has {least}")
-            self._groups[PHOTOS] = found
-        if NAMED in self.rewards:
-            self._groups[NAMED] = make_labelled_groups(run.examples, options.samples)
+        self._groups = {
+            kind: make_sampled_groups(run.examples, kind, options.samples, options.min_references)
+            for kind in (PHOTOS, NAMED)
+            if kind in self.rewards
+        }
+        if not self._groups.get(PHOTOS, True):
+            least = counted(options.min_references, "caption")
+            raise DataError(f"stage {run.stage.name}: no image has {least}")
 
     def groups(self, random: np.random.Generator) -> list[Group]:
         return [group for groups in self._groups.values() for group in groups]

@@ -21,7 +21,7 @@ class MovingAverage:
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
         self.updates = 0
-        self.values = {name: p.detach().clone() for name, p in model.named_parameters()}
+        self.values = copied_weights(model)
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
@@ -33,12 +33,17 @@ class MovingAverage:
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
         """Within this context, the model has the average, rounded to half precision as in a bundle."""
-        kept = {name: p.detach().clone() for name, p in model.named_parameters()}
+        kept = copied_weights(model)
         copy_weights(model, {name: value.half().to(value.dtype) for name, value in self.values.items()})
         try:
             yield
         finally:
             copy_weights(model, kept)
+
+
+def copied_weights(model: nn.Module) -> dict[str, Tensor]:
+    """A copy of the model's parameters, by name."""
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
 
 
 @torch.no_grad()
@@ -55,7 +60,7 @@ class Soup:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.start = {name: p.detach().clone() for name, p in model.named_parameters()}
+        self.start = copied_weights(model)
         self.total = {name: torch.zeros_like(value) for name, value in self.start.items()}
         self.runs = 0
 

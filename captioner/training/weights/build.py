@@ -62,7 +62,8 @@ def build_model(
     if named:
         bonus = dataclasses.replace(bonus, named_words=named.count, single_words=named.single)
     names = None
-    if start.needs_names(bonus) if start else bonus.helps_with_names:
+    needs_names = start.needs_names(bonus) if start else bonus.helps_with_names
+    if needs_names:
         names = (named or ClassWords.of(vocabulary, bonus)).names(counts())
         bonus = dataclasses.replace(bonus, following_words=names.membership.shape[1])
     architecture = dataclasses.replace(architecture, bonus=bonus)
@@ -81,7 +82,8 @@ def build_model(
         model.help_with_names(names)
     if bonus.repetition_cost and not (start and start.model.bonus.repetition_cost):
         model.price_repetition(repetition_costs(examples, vocabulary))
-    if start.needs_related(bonus) if start else bonus.related_cost:
+    needs_related = start.needs_related(bonus) if start else bonus.related_cost
+    if needs_related:
         model.relate_names(related_names(class_names(bonus), examples, vocabulary))
     model.strengthen_evidence(options.stages[0].evidence_gain)
     return Built(model, vocabulary, dataclasses.replace(options, model=architecture), added)

@@ -130,6 +130,12 @@ class Start:
         known = set(self.vocabulary.words)
         return Vocabulary([*self.vocabulary.words, *(w for w in learnt.words if w not in known)])
 
+    def build(self) -> CaptionModel:
+        """The model itself, on the CPU. Raises `DataError` as `give` does."""
+        model = CaptionModel(self.model, len(self.vocabulary))
+        self.give(model, self.vocabulary)
+        return model
+
     @torch.no_grad()
     def give(
         self, model: CaptionModel, vocabulary: Vocabulary, related: Mapping[str, Sequence[str]] | None = None
@@ -236,9 +242,9 @@ class Start:
 
     def _relatives(self, new: Sequence[str], related: Mapping[str, Sequence[str]]) -> list[list[int]]:
         """For each new word, the ids of the known words whose mean embedding it starts with."""
-        numbers = {word: number for number, word in enumerate(self.vocabulary.words)}
-        found = [[numbers[word] for word in related.get(one, ()) if word in numbers] for one in new]
-        every = [number for one in found for number in one] or self._names()
+        ids = self.vocabulary.ids
+        found = [[ids[word] for word in related.get(one, ()) if word in ids] for one in new]
+        every = [token for one in found for token in one] or self._names()
         return [one or every for one in found]
 
     def _names(self) -> list[int]:

@@ -21,8 +21,9 @@ from captioner.errors import BundleError, DataError, OptionsError
 from captioner.export.bundle import export_bundle
 from captioner.export.int8.add import LEAST_PHOTOS, encoder_feeds
 from captioner.export.int8.bias_correction import correct_biases
-from captioner.export.int8.quantizer import Quantizer, session
+from captioner.export.int8.quantizer import Quantizer
 from captioner.export.int8.ranges import Array, Range, widen
+from captioner.export.shared_weights import session
 from captioner.model import bundle as bundles
 from captioner.model.bundle import Bundle
 from captioner.model.graphs import precision

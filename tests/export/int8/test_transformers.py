@@ -10,10 +10,11 @@ from onnx import TensorProto
 from support import tiny_clip
 
 from captioner.export.graphs import encoder_graph
-from captioner.export.int8.quantizer import Quantizer, session
+from captioner.export.int8.quantizer import Quantizer
 from captioner.export.int8.ranges import widen
 from captioner.export.int8.smoothing import smooth
 from captioner.export.network import round_weights
+from captioner.export.shared_weights import session
 from captioner.model.graphs.check import check_graph
 from captioner.nn.encoder.clip import ByteLinear
 from captioner.nn.model import CaptionModel, ModelOptions

@@ -7,8 +7,8 @@ import onnx
 from onnx import numpy_helper
 from support.graphs import make_model
 
-from captioner.export.int8.quantizer import session
 from captioner.export.rewrites.storage import SMALLEST, store_compactly
+from captioner.export.shared_weights import session
 from captioner.training.weights.stored import stored_weights
 
 

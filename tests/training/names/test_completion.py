@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,19 +20,17 @@ from captioner.training.names.completion import Completion
 KNOWN = ("a", "red", "green", "square", "on", "the")
 
 
-class Features:
+class Features(FeatureCache):
     """Pixels of random images; `broken` ones cannot be read."""
 
     def __init__(self, broken: bool) -> None:
+        super().__init__([])
         self.broken = broken
 
     def maps(self, images: torch.Tensor, *_: Any) -> list[torch.Tensor]:
         if self.broken:
             raise DataError("the cache is gone")
         return [torch.randint(0, 256, (len(images), 32, 32, 3), dtype=torch.uint8)]
-
-    def masks(self, *_: Any) -> None:
-        return None
 
 
 class Counted(FeatureCache):
@@ -66,7 +64,7 @@ def completion_of(features: FeatureCache) -> tuple[Completion, CaptionModel, Voc
 def test_words_that_are_new_to_the_model_are_only_said_where_asked_and_it_stays_as_it_is(
     broken: bool,
 ) -> None:
-    features = cast(FeatureCache, Features(broken))
+    features = Features(broken)
     completion, model, vocabulary = completion_of(features)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     if broken:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from captioner.training.names.stand_ins import count_stand_ins, mentions, replaced
+from captioner.training.names.stand_ins import count_stand_ins, named_things, replaced
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from captioner.training.names.stand_ins import count_stand_ins, mentions, replac
     ],
 )
 def test_things_are_found_in_captions_and_scenery_is_not(caption: str, names: list[str]) -> None:
-    assert [mention.name for mention in mentions(caption.split())] == names
+    assert [thing.name for thing in named_things(caption.split())] == names
 
 
 def test_people_stand_for_a_word_only_if_nothing_else_is_named() -> None:

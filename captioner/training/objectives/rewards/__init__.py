@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from captioner.training.objectives.rewards.absent_objects import AbsentObjects
-from captioner.training.objectives.rewards.base import Reward, RewardData, WeightedRewards
+from captioner.training.objectives.rewards.base import Reward
 from captioner.training.objectives.rewards.cider import Cider
 from captioner.training.objectives.rewards.contrast import Contrast
 from captioner.training.objectives.rewards.naming import Naming
@@ -16,5 +16,3 @@ REWARDS: dict[str, type[Reward]] = {
     "words": SharedWords,
     "naming": Naming,
 }
-
-__all__ = ["REWARDS", "Reward", "RewardData", "WeightedRewards"]
