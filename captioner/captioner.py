@@ -91,7 +91,7 @@ class Captioner(ModelDescription):
         """A pickled captioner loads its model anew, for instance in a process that is started by spawn."""
         runtime = self._runtime
         load = partial(
-            Captioner.load,
+            type(self).load,
             device=runtime.device,
             threads=runtime.threads,
             lanes=runtime.lanes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
+from numbers import Integral
 from pathlib import Path
 
 from captioner.control_groups import folders
@@ -32,7 +33,7 @@ def core_limit() -> int | None:
 def check_parallel(option: str, number: int | None) -> None:
     """Raise `OptionsError` for an `option` out of range: a number of threads or processes, or None."""
     most = max(_LEAST_LIMIT, 4 * available_cores())
-    if number is not None and not (isinstance(number, int) and 1 <= number <= most):
+    if number is not None and not (isinstance(number, Integral) and 1 <= number <= most):
         raise OptionsError(f"{option} must be from 1 to {most}, got {number!r}", option)
 
 

@@ -144,6 +144,15 @@ def test_a_captioner_goes_to_a_process_that_is_spawned(
     assert (again.info, again.lanes, again.limits) == (captioner.info, lanes, captioner.limits)
 
 
+class OwnCaptioner(Captioner):
+    """One that a user has extended."""
+
+
+def test_a_pickled_captioner_keeps_its_class(tiny_bundle: Path) -> None:
+    captioner = OwnCaptioner.load(tiny_bundle, threads=1)
+    assert type(pickle.loads(pickle.dumps(captioner))) is OwnCaptioner
+
+
 def test_an_unknown_argument_is_one_of_the_function_that_was_called(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"^caption_folder\(\) got an unexpected keyword argument 'fmt'$"):
         package.caption_folder(tmp_path, fmt="csv")

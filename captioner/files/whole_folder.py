@@ -50,8 +50,8 @@ def hold_place(path: Path) -> Iterator[None]:
     if no folder can be made there."""
     with ExitStack() as held:
         if HAS_LOCKS:
-            with writing(path):
-                path.mkdir(parents=True, exist_ok=True)
+            with writing(path), suppress(FileExistsError):  # what else is there is for the caller to say
+                path.mkdir(parents=True)
             if not _hold(path, held):
                 raise OutputError(f"another run is writing this output ({path})")
             held.callback(_remove_empty, path)
@@ -94,6 +94,8 @@ def publish_folder(folder: Path, path: Path) -> None:
     """Rename a folder to `path`, where nothing may be but an empty folder, once all that it holds is on the
     disk. Raises `OSError`."""
     sync_folder(folder)
+    if os.name == "nt":  # renames a folder only to where nothing is
+        _remove_empty(path)
     folder.rename(path)
     with Folder(path.parent) as parent:
         parent.sync()

@@ -112,10 +112,11 @@ def make_server(library: Library) -> MCPServer:
         if output is not None:
             target = library.folders.place(output)
             target = target if target.suffix == ".png" else target.with_name(f"{target.name}.png")
-            with writing(target), target.open("xb") as file:  # never over what is there, nor through a link
+            with writing(target):
+                file = target.open("xb")  # never over what is there, nor through a link
                 try:
-                    file.write(buffer.getvalue())
-                    file.flush()
+                    with file:  # closed before it is removed: Windows removes no open file
+                        file.write(buffer.getvalue())
                 except OSError:  # a full disk: half a picture would keep the whole one away
                     target.unlink()
                     raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -115,6 +116,21 @@ def test_a_bundle_on_a_full_disk(run, mount, capsys) -> None:
     assert main(["export", str(run / "last.pt"), "-o", str(bundle)]) == 2
     assert told(capsys) == f"captioner: cannot write {bundle}: No space left on device\n"
     assert list(bundle.parent.iterdir()) == []
+
+
+@pytest.mark.skipif("__import__('os').name != 'posix'", reason="pipes")
+def test_what_is_no_photo_in_a_folder_is_not_opened(tmp_path, capsys) -> None:
+    os.mkfifo(tmp_path / "a.jpg")
+    for flag in ("--images", "--int8"):
+        assert main(["export", "best.pt", "-o", str(tmp_path / "bundle"), flag, str(tmp_path)]) == 2
+        assert capsys.readouterr().err == f"captioner: {tmp_path / 'a.jpg'}: not a regular file\n"
+
+
+def test_a_file_in_the_place_of_a_bundle_stays(tmp_path, capsys) -> None:
+    (tmp_path / "bundle").write_text("mine")
+    assert main(["export", str(tmp_path / "nowhere.pt"), "-o", str(tmp_path / "bundle")]) == 2
+    assert "exists already; a bundle is written to a new folder" in capsys.readouterr().err
+    assert (tmp_path / "bundle").read_text() == "mine"
 
 
 def test_export_has_no_flag_that_a_bundle_cannot_hold(capsys: pytest.CaptureFixture[str]) -> None:

@@ -250,3 +250,10 @@ def test_a_name_that_is_too_long_for_its_overlay_fails_that_photo_only(run, tmp_
     errors = capsys.readouterr().err.splitlines()
     assert ["it is a folder" in error for error in errors] == [True, False]
     assert "File name too long" in errors[1]
+
+
+def test_an_output_that_cannot_be_written_is_a_fault_of_the_command(run, tmp_path, capsys) -> None:
+    (tmp_path / "map.png").mkdir()
+    for name, reason in (("map.png", "it is a folder"), (f"{'x' * 300}.png", "File name too long")):
+        assert run("overlay", CAT, "-o", tmp_path / name, "--width", 200) == 2
+        assert capsys.readouterr().err == f"captioner: cannot write {tmp_path / name}: {reason}\n"

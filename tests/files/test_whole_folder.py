@@ -90,6 +90,17 @@ def test_a_place_in_which_nothing_was_put_is_free(tmp_path: Path) -> None:
     assert not left_in(tmp_path)
 
 
+def test_what_is_in_a_place_that_is_held_stays(tmp_path: Path) -> None:
+    """That it is there is for the caller to say, which may be asked to do something with it."""
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.touch()
+    link.symlink_to("nowhere")
+    for place in (file, link):
+        with hold_place(place):
+            assert is_taken(place)
+    assert file.is_file() and link.is_symlink()
+
+
 def test_links_and_files_take_a_place(tmp_path: Path) -> None:
     link, file, empty = (tmp_path / name for name in ("link", "file", "empty"))
     empty.mkdir()

@@ -75,6 +75,8 @@ PERSONS = (
     "IFD0:XPComment=Grandmother with the cat",
     "ExifIFD:UserComment=Grandmother's cat, 1999",
     "ExifIFD:UserComment=Мурка спит",
+    "ExifIFD:UserComment=बिल्ली सो रही है",
+    "ExifIFD:UserComment=e\u0301te\u0301 à Paris",
 )
 CAMERAS = (
     "EXIF:ImageDescription=OLYMPUS DIGITAL CAMERA",

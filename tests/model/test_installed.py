@@ -171,7 +171,6 @@ def test_variables_name_folders_as_a_shell_and_the_specification_of_xdg_would(
 def test_a_choice_that_a_power_failure_has_emptied_is_said_briefly(
     content: bytes | None, user_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-
     if content is None:
         (user_folder / "model").mkdir()
     else:

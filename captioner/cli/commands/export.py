@@ -159,11 +159,18 @@ def _read_phrases(path: Path) -> tuple[str, ...]:
 
 
 def _photos(places: Iterable[Path]) -> Iterator[Path]:
-    """Each folder replaced by the photos in it and below it. Raises `DataError`."""
+    """Each folder replaced by the photos in it and below it. Raises `DataError`, also where one of them is
+    no file: it would wait for ever at a pipe."""
     from captioner.folder.sources.files import find_photos
 
     for place in places:
-        yield from (place / photo.name for photo in find_photos(place)) if place.is_dir() else [place]
+        if not place.is_dir():
+            yield place
+            continue
+        for photo in find_photos(place):
+            if photo.problem:
+                raise DataError(f"{place / photo.name}: {photo.problem}")
+            yield place / photo.name
 
 
 def _read(path: Path, what: str) -> str:

@@ -181,7 +181,7 @@ def _write_one(
     if STEM in request.output.name:
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-    _write(target, _render(request, image, outcome))
+    _write(target, _render(request, image, outcome), is_one=not request.inputs.are_several)
     return target, outcome
 
 
@@ -224,13 +224,14 @@ def _render(request: Request, image: ImageInput, caption: Caption) -> bytes:
     return render_animation(*drawing, format="GIF" if suffix == ".gif" else "WEBP", limits=limits)
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes, *, is_one: bool) -> None:
+    """Raises `OptionsError` for what is wrong with all overlays; that is all where there `is_one`."""
     from captioner.files.destination import replacing
 
     try:
         with replacing(path) as file:  # a full disk leaves no half of a picture
             file.write(data)
     except OutputError as error:
-        if getattr(error.__cause__, "errno", None) in _OF_ITS_NAME:
+        if not is_one and getattr(error.__cause__, "errno", None) in _OF_ITS_NAME:
             raise
-        raise OptionsError(str(error), "output") from error  # it would fail for every photo
+        raise OptionsError(str(error), "output") from error

@@ -55,7 +55,11 @@ def find_models(given: Mapping[str, str]) -> dict[str, Path | None]:
 def relative_to(folder: Path, text: str) -> str:
     """The same model, its path relative to a folder instead of the working directory."""
     name, bundle = _split(text)
-    return text if bundle in installed_models() else f"{name}={below(folder, bundle)}"
+    installed = installed_models()
+    if bundle in installed:
+        return text
+    path = str(below(folder, bundle))  # without the ./ of a folder that is called as an installed model
+    return f"{name}={f'./{path}' if path in installed else path}"
 
 
 def _split(text: str) -> tuple[str, str]:

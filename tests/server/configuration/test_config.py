@@ -22,6 +22,16 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
+def test_a_folder_called_as_an_installed_model_stays_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.toml").write_text('model = ["./default", "other=./default"]')
+    assert resolve({}, {"CAPTIONER_MODEL": "./default"}).values["model"] == ("default=./default",)
+    values = resolve({}, {}, Path("config.toml")).values
+    assert values["model"] == ("default=./default", "other=./default")
+
+
 def test_flags_come_before_variables_before_the_file_before_defaults(tmp_path) -> None:
     file = write(tmp_path, "port = 1\nqueue_size = 2\nmax_calls = 3\n")
     environment = {"CAPTIONER_PORT": "4", "CAPTIONER_QUEUE_SIZE": "5"}

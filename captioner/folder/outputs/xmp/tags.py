@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import regex
+
 from captioner.folder.items import digest_of
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.outputs.xmp.written import Written
@@ -36,7 +38,7 @@ _OF_CAMERAS = re.compile(
     re.IGNORECASE,
 )
 """What cameras write as a description of every photo."""
-_OF_PEOPLE = re.compile(r"[^\W\d_]+(['’-][^\W\d_]+)*[,.]? [^\W\d_][^][{}<>_=:;]*")
+_OF_PEOPLE = regex.compile(r"\p{L}[\p{L}\p{M}]*(['’-][\p{L}\p{M}]+)*[,.]? \p{L}[^\]\[{}<>_=:;]*")
 """Words with spaces between them. Phones and programs write settings into comments."""
 _MOST_OF_CAMERAS = 200
 """Characters of it. `_OF_CAMERAS` takes time with the square of the length."""
