@@ -16,6 +16,7 @@ from typing import Any
 
 from captioner.errors import DataError
 from captioner.references import CaptionedImage, NoCaptionsError, image_key, read_text
+from captioner.references.entities import unescape_entities
 from captioner.references.json_text import json_lines, parse_json
 from captioner.references.tables import (
     CAPTION_COLUMNS,
@@ -70,7 +71,7 @@ def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[st
         key, caption = _parse(record, keys, place)
         if key in captions and key in wanted:
             raise DataError(f"{place}: a second caption of {key}")
-        captions.setdefault(key, caption)
+        captions.setdefault(key, unescape_entities(caption))  # as those of references are
     return captions
 
 

@@ -63,6 +63,12 @@ def test_text_files_of_a_folder_as_batch_writes_them(tmp_path: Path) -> None:
         read_captions(tmp_path / "empty", IMAGES)
 
 
+def test_entities_of_html_are_the_characters_they_stand_for(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps({"cat.jpg": "salt &amp; pepper"}))
+    assert read_captions(path, IMAGES) == {"cat": "salt & pepper"}
+
+
 def test_a_table_of_captions_by_name(tmp_path: Path) -> None:
     path = tmp_path / "table.json"
     for indent in (None, 1):
