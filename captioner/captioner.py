@@ -21,6 +21,7 @@ from captioner.images.sources import (
     ImageOrError,
     is_single,
     name_image,
+    own_frame,
     rereadable,
 )
 from captioner.model.bundle import Bundle
@@ -210,7 +211,7 @@ class Captioner(ModelDescription):
         """
         if batch_size < 1:
             raise OptionsError(f"batch_size must be at least 1, got {batch_size}", "batch_size")
-        return self._caption_batches(iter(images), merge_options(options, fields), batch_size)
+        return self._caption_batches(map(own_frame, images), merge_options(options, fields), batch_size)
 
     def stream(
         self, image: ImageInput, options: CaptionOptions | None = None, **fields: Any

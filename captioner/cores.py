@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from numbers import Integral
 from pathlib import Path
 
 from captioner.control_groups import folders
 from captioner.errors import OptionsError
+from captioner.options import plain_number
 
 _LEAST_LIMIT = 64
 """The limit of threads and processes is at least this, and else four for each core: thousands would stall the
@@ -30,11 +30,14 @@ def core_limit() -> int | None:
     return cores if 0 < cores < machine_cores() else None
 
 
-def check_parallel(option: str, number: int | None) -> None:
-    """Raise `OptionsError` for an `option` out of range: a number of threads or processes, or None."""
+def check_parallel(option: str, number: int | None) -> int | None:
+    """The number of threads or processes that an `option` gives, or None. Raises `OptionsError` for one out
+    of range."""
     most = max(_LEAST_LIMIT, 4 * available_cores())
-    if number is not None and not (isinstance(number, Integral) and 1 <= number <= most):
+    number = plain_number(number)
+    if number is not None and not (isinstance(number, int) and 1 <= number <= most):
         raise OptionsError(f"{option} must be from 1 to {most}, got {number!r}", option)
+    return number
 
 
 def machine_cores() -> int:

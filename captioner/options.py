@@ -9,6 +9,7 @@ protobuf message `CaptionOptions`.
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -73,6 +74,12 @@ class OptionSpec:
                 raise ValueError(text)
             return _BOOLEANS[text.lower()]
         return self.kind(text)
+
+    def plain(self, value: Any) -> Any:
+        """A value in types of Python, not yet checked. JSON has no tuples, and options must be hashable."""
+        if self.kind is tuple:
+            return tuple(map(plain_number, value)) if isinstance(value, (tuple, list)) else value
+        return plain_number(value) if self.kind in (int, float) else value
 
     def check(self, name: str, value: Any) -> None:
         """Raise `OptionsError` if `value` is of the wrong type or out of range."""
@@ -201,11 +208,10 @@ class CaptionOptions:
 
     def __post_init__(self) -> None:
         for name, spec in OPTION_SPECS.items():
-            value = getattr(self, name)
+            value = spec.plain(getattr(self, name))
             if value is not None:
                 spec.check(name, value)
-        if isinstance(self.attention_size, list):  # JSON has no tuples, and options must be hashable
-            object.__setattr__(self, "attention_size", tuple(self.attention_size))
+            object.__setattr__(self, name, value)
         object.__setattr__(self, "include", tuple(dict.fromkeys(word.lower() for word in self.include or ())))
 
     def resolve(
@@ -297,6 +303,15 @@ def merge_options(options: CaptionOptions | None, fields: Mapping[str, Any]) -> 
         if name not in OPTION_SPECS:
             raise OptionsError(f"unknown option {name!r}; options are {', '.join(OPTION_SPECS)}", name)
     return dataclasses.replace(options or CaptionOptions(), **fields)
+
+
+def plain_number(value: Any) -> Any:
+    """A number of another library, such as numpy's, as Python's; anything else unchanged."""
+    if isinstance(value, int | float):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    return float(value) if isinstance(value, numbers.Real) else value
 
 
 def _check_number(name: str, value: Any, low: float, high: float, kind: type) -> None:

@@ -421,6 +421,8 @@ def test_letterboxed_pixels_tell_where_the_photo_is(letterboxed_captioner: Capti
 
 
 def test_threads_are_a_number(tiny_bundle: Path) -> None:
+    two = Captioner.load(tiny_bundle, device="cpu", threads=np.int64(2), lanes=np.int8(2))  # type: ignore[arg-type]
+    assert two.lanes == 2 and repr(two._runtime.threads) == "2"
     with pytest.raises(OptionsError, match=r"threads must be from 1 to \d+, got '2'"):
         Captioner.load(tiny_bundle, device="cpu", threads="2")  # type: ignore[arg-type]
     assert Captioner.load(tiny_bundle, device="cpu", threads=np.int64(1))  # type: ignore[arg-type]

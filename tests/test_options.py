@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
+from captioner.errors import OptionsError
 from captioner.options import BUNDLE_OPTIONS, FALLBACK, OPTION_SPECS, CaptionOptions, OptionSpec
 
 
@@ -42,3 +46,28 @@ def test_texts_that_stand_for_no_value_are_refused(name: str, text: str) -> None
 def test_words_to_include_get_a_wider_beam(words: int, beam: int | None, limit: int, expected: int) -> None:
     asked = CaptionOptions(include=("a", "b", "c", "d")[:words], beam_size=beam)
     assert asked.resolve(CaptionOptions(beam_size=3), limit).beam_size == expected
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    """As they come from its arrays, and from columns of tables."""
+    given = CaptionOptions(
+        beam_size=np.int64(3),  # type: ignore[arg-type]
+        length_normalization=np.float32(0.5),  # type: ignore[arg-type]
+        attention_size=tuple(np.array([7, 9])),
+    )
+    plain = CaptionOptions(beam_size=3, length_normalization=0.5, attention_size=(7, 9))
+    assert given == plain and repr(given) == repr(plain)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"beam_size": value} for value in (np.int64(0), np.float64(3), np.bool_(True), True, "3")),
+        *({"length_normalization": value} for value in (np.float32("nan"), np.complex64(1), True)),
+        {"attention_size": (np.int64(7), np.float64(9))},
+    ],
+)
+def test_other_values_of_numpy_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(OptionsError) as caught:
+        CaptionOptions(**wrong)
+    assert caught.value.field in wrong

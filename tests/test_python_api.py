@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageSequence
 
 import captioner as package
 from captioner import (
@@ -52,6 +52,33 @@ def test_one_image_gives_one_caption_and_many_a_list(tiny_captioner: Captioner, 
     assert tiny_captioner.caption([]) == []
     batch = np.stack([array, array])
     assert [c.text for c in tiny_captioner.caption(batch)] == [expected[0]] * 2
+
+
+def test_each_frame_of_an_animation_has_its_own_caption(tiny_captioner: Captioner, tmp_path: Path) -> None:
+    """Pillow's iterator gives one object for all frames, which it turns to the next."""
+    pictures = [Image.open(path).convert("RGB").resize((96, 96)) for path in PHOTOS]
+    pictures[0].save(tmp_path / "all.gif", save_all=True, append_images=pictures[1:])
+    with Image.open(tmp_path / "all.gif") as animation:
+        frames = ImageSequence.all_frames(animation)
+        captions = tiny_captioner.caption(ImageSequence.Iterator(animation))
+    assert [c.log_prob for c in captions] == pytest.approx(
+        [c.log_prob for c in tiny_captioner.caption(frames)]
+    )
+    assert len({c.log_prob for c in captions}) == len(PHOTOS)
+    assert [np.asarray(c.source).tolist() for c in captions] == [np.asarray(f).tolist() for f in frames]
+
+
+def test_an_animation_that_cannot_be_read_fails_alone(tiny_captioner: Captioner) -> None:
+    file = io.BytesIO()
+    first, second = (Image.new("RGB", (40, 40), color) for color in ("red", "blue"))
+    first.save(file, "GIF", save_all=True, append_images=[second])
+    for length in (len(file.getvalue()) - 20, len(file.getvalue())):
+        with Image.open(io.BytesIO(file.getvalue()[:length])) as animation:
+            animation.seek(1)
+            if length == len(file.getvalue()):
+                animation.close()
+            good, bad = tiny_captioner.caption([PHOTOS[0], animation], return_errors=True)
+        assert isinstance(good, Caption) and isinstance(bad, NotAnImageError)
 
 
 def test_the_source_of_a_file_object_can_be_read_again(tiny_captioner: Captioner) -> None:

@@ -104,9 +104,8 @@ class LocalEngine:
     ) -> None:
         """With `include_keywords` each caption must contain keywords of its own photo. Raises `OptionsError`
         for too many `workers`, the processes that decode (default: one per core)."""
-        check_parallel("workers", workers)
         self._model, self._batch_size = model, batch_size
-        self._workers = workers or available_cores()
+        self._workers = check_parallel("workers", workers) or available_cores()
         self.model, self.calibration = model.model, model.calibration
         self.grid = None if model.grid_varies else model.grid
         self.settings: dict[str, bool | str] = {}

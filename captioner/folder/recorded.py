@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import logging
 import os
 import threading
 from codecs import BOM_UTF8
@@ -18,7 +19,7 @@ from typing import IO, Any
 from captioner.errors import DataError, ImageError, reason_of
 from captioner.folder.engine import Loader
 from captioner.folder.items import Done, Found, Item, digest_of
-from captioner.folder.records import MAX_RECORD_BYTES, parse_line, table_records
+from captioner.folder.records import BLANK, MAX_RECORD_BYTES, parse_line, table_records
 from captioner.folder.sources.source import LeftOut
 from captioner.model.calibration import Calibration
 from captioner.options import CaptionOptions
@@ -33,6 +34,7 @@ _HEAD = 2**12
 _EXPECTED = (
     "convert reads the .jsonl file that captioner batch wrote, or its CSV (in Excel: save as CSV UTF-8)"
 )
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class RecordedSource:
     def __init__(self, path: Path, root: Path | None = None) -> None:
         """Photos in the folder `root` are found if the accents in their names are composed otherwise."""
         self.path, self.left_out, self._root = path, LeftOut(), root
+        self._lost = set[int]()
+        """The numbers of lines with zeros."""
         try:
             self._file: IO[bytes] = path.open("rb")
         except OSError as error:
@@ -72,8 +76,13 @@ class RecordedSource:
             line = self._read(offset)
             if not line:
                 return
-            if line.strip():
-                yield self._found(line, offset, number)
+            found = self._found(line, offset, number) if line.strip(BLANK) else None
+            if b"\0" in line and number not in self._lost:
+                self._lost.add(number)
+                lost = "zeros, as after a power failure: what was there is lost"
+                _LOG.warning("%s, line %d: %s", self.path, number, lost)
+            if found:
+                yield found
             offset += len(line)
 
     def _found(self, line: bytes, offset: int, number: int) -> Found:

@@ -19,6 +19,8 @@ from captioner.surrogates import image_of
 
 MAX_RECORD_BYTES = 2**23
 """Twice the largest record: 64 words with maps of 64 x 64."""
+BLANK = b" \t\r\n\0"
+"""What may be around a record in its line; zeros are what a power failure leaves."""
 _NUMBERS = ("log_prob", "confidence")
 _TEXTS = ("caption", "model")
 _LINES_TRIED = 100
@@ -28,7 +30,8 @@ _NOT_A_RECORD = {"code": "invalid_data", "message": "not a record of a caption"}
 def parse_line(line: bytes) -> dict[str, Any]:
     """A record with the name of its image as the file system has it. Raises `ValueError` for others."""
     with _of_right_types():
-        record = json.loads(line.decode("utf-8-sig"), parse_float=_finite, parse_constant=_finite)
+        text = line.strip(BLANK).decode("utf-8-sig")
+        record = json.loads(text, parse_float=_finite, parse_constant=_finite)
         record["image"] = image_of(record)
         _check(record)
         return record

@@ -57,6 +57,17 @@ def to_image(array: npt.NDArray[Any]) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(array))
 
 
+def own_frame(image: ImageOrError) -> ImageOrError:
+    """An image for use after the next one has been asked for: an iterator over the frames of an animation may
+    give the same Pillow image for all, which is turned to the next then."""
+    if not isinstance(image, Image.Image):
+        return image
+    try:
+        return image.copy() if getattr(image, "is_animated", False) else image
+    except Exception:  # as many kinds as in `open_image`, also where it only looks for a second frame
+        return NotAnImageError("the image cannot be used")
+
+
 def rereadable(image: ImageOrError, limits: ImageLimits = DEFAULT_LIMITS) -> ImageInput:
     """The content of a file object or a data URL as bytes; any other image unchanged. The result can be read
     repeatedly.

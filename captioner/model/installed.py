@@ -53,12 +53,13 @@ def installed_models() -> dict[str, Path]:
 
 
 def model_folder(name: str, models: Mapping[str, Path] | None = None) -> Path:
-    """The folder of the bundle that `name` means: an installed model, or else a path.
+    """The folder of the bundle that `name` means: an installed model, or else a path, in which ~ is the home
+    folder.
 
     Raises `BundleError` for what is neither."""
     models = installed_models() if models is None else models
     if name in models or is_path(name):
-        return models.get(name, Path(name))
+        return models.get(name) or Path(os.path.expanduser(name))  # noqa: PTH111 (as it is without a home)
     said = clip(name) or "''"
     raise BundleError(f"there is no model {said}; {instead_of(name, models)}")
 

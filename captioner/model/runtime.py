@@ -56,8 +56,7 @@ class Runtime:
         """
         check_device(device)
         check_precision(precision)
-        check_parallel("threads", threads)
-        check_parallel("lanes", lanes)
+        threads, lanes = check_parallel("threads", threads), check_parallel("lanes", lanes)
         self._ort = _import_onnxruntime()
         self.threads = threads
         """As given."""

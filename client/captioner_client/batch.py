@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from captioner.errors import ImageError
-from captioner.images.sources import ImageInput, ImageOrError, name_image
+from captioner.images.sources import ImageInput, ImageOrError, name_image, own_frame
 from captioner.protobuf import caption_from_proto
 from captioner.protocol import Outcome
 from captioner.v1 import captioner_pb2 as pb
@@ -53,7 +53,7 @@ class Batch:
         """`settings.max_image_bytes` must be within the server's limit: a larger message ends the call.
         `servers` are the addresses, for errors."""
         self._stub, self._metadata = stub, metadata
-        self._images = enumerate(images)
+        self._images = enumerate(map(own_frame, images))
         self._options, self._settings, self._servers = options, settings, servers
         self._window = asyncio.Semaphore(settings.batch_window)
         self._unanswered: dict[int, ImageInput] = {}

@@ -9,7 +9,7 @@ import os
 import re
 import socket
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,7 +49,10 @@ def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
     Raises `OptionsError` for anything else.
     """
     given = addresses.split(",") if isinstance(addresses, str) else addresses
-    names = [name.strip() for name in given]
+    several: list[object] = list(given) if isinstance(given, Iterable) else [given]
+    names = [name.strip() for name in several if isinstance(name, str)]
+    if len(names) < len(several):
+        raise OptionsError(f"addresses must be texts, HOST:PORT, got {clip(repr(addresses))}", "server")
     if not names:
         raise OptionsError("a client needs the address of a server", "server")
     for name in names:

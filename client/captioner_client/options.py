@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from captioner.errors import OptionsError, clip
+from captioner.options import plain_number
 
 _RANGES: dict[str, tuple[type, float, float]] = {
     "timeout_s": (float, 0.001, 86_400),
@@ -64,7 +65,8 @@ class ClientOptions:
         if (self.certificate is None) != (self.key is None):
             raise OptionsError("certificate and key belong together", "key")
         for name, (kind, low, high) in _RANGES.items():
-            value = getattr(self, name)
+            value = plain_number(getattr(self, name))
+            object.__setattr__(self, name, value)
             if value is not None or name not in _OPTIONAL:
                 _check_number(name, value, kind, low, high)
         for name in _FILES:

@@ -27,6 +27,12 @@ def test_a_measurement_names_the_photo_that_it_cannot_read(tiny_bundle, tmp_path
         assert capsys.readouterr().err.startswith(f"captioner: {photo}: {reason}")
 
 
+def test_a_measurement_reads_no_urls(capsys) -> None:
+    assert main(["bench", PHOTO, "https://example.org/cat.jpg"]) == 2
+    said = "captioner: https://example.org/cat.jpg: bench reads files, and no URLs\n"
+    assert capsys.readouterr().err == said
+
+
 @pytest.mark.parametrize(
     "flags", [("--batch-sizes", "1", "1" + "0" * 19), ("--seconds", "inf"), ("--seconds", "nan")]
 )

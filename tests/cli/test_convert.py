@@ -375,3 +375,20 @@ def test_a_rejected_caption_is_no_failure(tmp_path, capsys) -> None:
     for flags in ((), ("--sentence",)):
         assert convert(lines, "-o", tmp_path / "out.csv", *flags) == 0
         assert "2 images in" in (said := capsys.readouterr().err) and "0 of them failed" in said
+
+
+@pytest.mark.parametrize(("place", "number"), [(1, 2), (2, 3)])
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_zeros_that_a_power_failure_leaves_are_passed_over(place, number, end, tmp_path, caplog) -> None:
+    """Where a file went on behind them, the next line begins with them, unless they have an end."""
+    lines = [json.dumps({"image": name, "caption": "a dog"}).encode() + b"\n" for name in ("a.jpg", "b.jpg")]
+    lines.insert(place, bytes(4096) + end)
+    (tmp_path / "c.jsonl").write_bytes(b"".join(lines))
+    assert convert(tmp_path / "c.jsonl", "-o", tmp_path / "c.csv") == 0
+    with (tmp_path / "c.csv").open(encoding="utf-8", newline="") as file:
+        assert [row["image"] for row in csv.DictReader(file)] == ["a.jpg", "b.jpg"]
+    [said] = caplog.messages
+    assert (
+        said
+        == f"{tmp_path / 'c.jsonl'}, line {number}: zeros, as after a power failure: what was there is lost"
+    )

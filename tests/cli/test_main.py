@@ -274,6 +274,24 @@ def test_an_empty_name_is_not_the_current_folder(arguments, tmp_path, monkeypatc
     assert not any(tmp_path.iterdir())
 
 
+def test_a_tilde_that_the_shell_has_left_is_the_home_folder(
+    tiny_bundle: Path, tmp_path, monkeypatch, capsys
+) -> None:
+    """Shells expand none behind a =."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").symlink_to(tiny_bundle)
+    (tmp_path / "list").write_text(PHOTO)
+    chosen = ["--model=~/model", "--device", "cpu", "--quiet"]
+    assert main(["caption", PHOTO, *chosen, "--output=~/lines.jsonl"]) == 0
+    assert main(["batch", *chosen, "--files-from=~/list", "--output=~/batch.jsonl"]) == 0
+    assert main(["evaluate", "~/lines.jsonl", "--images=~/none", *chosen]) == 2
+    assert f"{tmp_path / 'none'}" in capsys.readouterr().err
+    assert main(["model", "verify", "~/model"]) == 0
+    assert (tmp_path / "batch.jsonl").is_file() and not (tmp_path / "~").exists()
+
+
 def test_photos_stand_before_between_and_behind_options(tiny_bundle: Path, tmp_path, capsys) -> None:
     other = str(shutil.copy(PHOTO, tmp_path / "other.jpg"))
     model = ["--model", str(tiny_bundle), "--device", "cpu"]

@@ -113,6 +113,7 @@ def test_the_photo_may_come_from_standard_input(run, tmp_path, monkeypatch):
         ((CAT, "-o", "out.png", "--words", "60-99999999999"), 2, "there is no word 60: the caption has"),
         ((CAT, "-o", "{foo}.png"), 2, "OUT may have {stem} in its name, not {foo}"),
         ((CAT, "-o", "{stem}{}.png"), 2, "OUT may have {stem} in its name, not {}"),
+        ((CAT, "-o", "{folder}/{stem}.png"), 2, "OUT may have {stem} in its name, not {folder}"),
         (("missing.jpg", "-o", "out.png"), 1, "missing.jpg"),
         ((__file__, "-o", "out.png"), 1, "not an image"),
     ],
@@ -170,6 +171,18 @@ def test_pixels_are_limited_for_drawing_too(run, capsys, tmp_path, tiny_bundle, 
     assert "more pixels than the limit" in (tmp_path / "out.files" / "index" / "0.js").read_text()
     run("gallery", captions, "-o", tmp_path / "out.html", "--images", folder, "--max-pixels", "1000")
     assert "more pixels than the limit" in (tmp_path / "out.files" / "index" / "0.js").read_text()
+
+
+def test_the_name_of_a_photo_may_be_that_of_a_folder(run, tmp_path) -> None:
+    other = shutil.copy(CAT, tmp_path / "other.jpg")
+    dots = shutil.copy(CAT, tmp_path / "...jpg")
+    (tmp_path / "{mine}").mkdir()
+    for place in ("out/{stem}/{stem}.png", "out/{stem}/view.png", "{mine}/{stem}.png"):
+        assert run("overlay", CAT, other, dots, "-o", tmp_path / place) == 0
+    made = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.png"))
+    each = ("cat", "other", "photo")
+    of_folders = [f"out/{name}/{file}.png" for name in each for file in sorted((name, "view"))]
+    assert made == sorted([*of_folders, *(f"{{mine}}/{name}.png" for name in each)])
 
 
 def test_the_help_names_every_style(capsys):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageSequence
 from support.models import FakeModel
 from support.processes import child_environment
 from support.serving import RunningServer, make_image, serve
@@ -249,6 +249,12 @@ def test_a_client_in_place_of_a_local_captioner(server: RunningServer, client: C
     [by_file, by_array] = client.caption([io.BytesIO(images[0]), array])
     assert by_file.text == expected[0] and by_file.source == images[0]
     assert by_array == client.caption(Image.fromarray(array)) and by_array.source is array
+    frames = [Image.new("RGB", (40, 40), color) for color in ("red", "lime", "blue")]
+    frames[0].save(file := io.BytesIO(), "GIF", save_all=True, append_images=frames[1:])
+    captions = client.caption(ImageSequence.Iterator(Image.open(file)))
+    assert [caption.source.convert("RGB").getpixel((0, 0)) for caption in captions] == [
+        frame.getpixel((0, 0)) for frame in frames
+    ]
     *_, caption = client.stream(images[0], beam_size=1)
     assert isinstance(caption, Caption) and caption.source == images[0]
 

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.models import FakeModel
 from support.serving import make_image, serve
@@ -89,6 +90,11 @@ def test_options_of_a_wrong_kind_are_refused_by_name(wrong: dict[str, object]) -
     assert caught.value.field in wrong
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    given = ClientOptions(timeout_s=np.float32(2), batch_window=np.int64(4))  # type: ignore[arg-type]
+    assert repr(given) == repr(ClientOptions(timeout_s=2.0, batch_window=4))
+
+
 def test_files_may_be_named_by_texts() -> None:
     options = ClientOptions(root_certificates="missing.pem", wait_s=0)
     with (
@@ -105,6 +111,7 @@ def test_files_may_be_named_by_texts() -> None:
         *("http://localhost:50051", "a b:1", "localhost:1:2", "host/path:1", "unix:/tmp/a,b:1"),
         *(f"{'a' * 64}:1", "a..b:50051", ".:1", f"{'é' * 60}:1", ["a:1", "a..b:1"]),
         *("::1", "::", "[::1", "[::1]", "::1::1:7", "[fe80::1%]:7", "[fe80::1%a b]:7"),
+        *(None, 3, b"a:1", ["a:1", 3], ["a:1", None]),
         *("unix:", "unix://", f"unix:/{'a' * 107}", f"unix:/{'é' * 54}"),
     ],
 )

@@ -350,6 +350,45 @@ def test_what_is_not_an_image(data: bytes, reason: str) -> None:
     assert str(raised.value).startswith(reason) and "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n", "a pointer of Git LFS"),
+        (b"\n<!-- ours --><!DOCTYPE HTML>\n<title>secret</title>", "an HTML page"),
+        (b"<html lang='en'>", "an HTML page"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "an SVG drawing"),
+        (b"\xef\xbb\xbf<?xml version='1.0'?>\n<!-- secret -->\n<svg width='9'/>", "an SVG drawing"),
+        (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a PDF"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "PostScript (EPS)"),
+        (b"\0\0\0\x20ftypisom\0\0\2\0isomiso2avc1mp41", "a video (MP4 or MOV)"),
+        (b"\0\0\0\x14ftypqt  \0\0\0\0qt  ", "a video (MP4 or MOV)"),
+        (b"\x1a\x45\xdf\xa3\x9f\x42\x86\x81\x01", "a video (WebM or Matroska)"),
+        (b"PK\x03\x04\x14\0\0\0", "an archive"),
+        (b"8BPS\0\1\0\0\0\0\0\0\0\3", "a Photoshop document (PSD)"),
+        (b"gimp xcf v011\0", "a GIMP picture (XCF)"),
+        (b"AT&TFORM\0\0\1\0DJVM", "a DjVu document"),
+        (bytes(128) + b"DICM\2\0", "a medical image (DICOM)"),
+        (b"FOVb\0\0\3\0", "a RAW photo of a kind that is not read"),
+        ("Liebes Tagebuch, schöner ".encode() * 20, "text"),
+        (("é" * 200).encode(), "text"),
+        (b"a" + ("é" * 200).encode(), "text"),
+    ],
+)
+def test_what_else_a_file_is(data: bytes, kind: str) -> None:
+    with pytest.raises(NotAnImageError) as raised:
+        open_image(data)
+    said = str(raised.value)
+    assert said.startswith("not an image in a known format (") and f"): it is {kind}" in said
+    assert "secret" not in said and "Tagebuch" not in said  # whoever reads it may not know the file
+
+
+@pytest.mark.parametrize("data", [bytes(300), b"\1\2\3 text", b"<!---->" * 35 + b"\0" * 11, b"\xc3" * 300])
+def test_nothing_is_said_of_what_is_not_known(data: bytes) -> None:
+    with pytest.raises(NotAnImageError) as raised:
+        open_image(data)
+    assert str(raised.value).endswith(")")
+
+
 @pytest.mark.parametrize("source", [None, 7, ["a.jpg"]])
 def test_what_is_not_an_input(source: object) -> None:
     with pytest.raises(NotAnImageError, match="expected a path, bytes, a binary file"):

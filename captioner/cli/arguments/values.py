@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -19,10 +20,11 @@ def device(text: str) -> str:
 
 
 def named(text: str) -> str:
-    """The name of a file or folder, which is not empty: `Path("")` is the current folder."""
+    """The name of a file or folder, which is not empty: `Path("")` is the current folder. A ~ is the home
+    folder, also where a shell leaves it: --output=~/out.jsonl."""
     if not text:
         raise argparse.ArgumentTypeError("an empty name (a variable that is not set?)")
-    return text
+    return os.path.expanduser(text)  # noqa: PTH111 (what names no user stays as it is)
 
 
 def new_path(text: str) -> Path:

@@ -9,12 +9,13 @@ import platform
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.caption_options import add_search_arguments, caption_options
 from captioner.cli.arguments.model import LocalModel, add_local_arguments, local_model
+from captioner.cli.arguments.values import named
 from captioner.errors import OptionsError
+from captioner.images.urls import is_url
 from captioner.printable import printable
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="measure the speed of a model on this machine",
         description="Time loading, and captioning at several batch sizes (without reading the images).",
     )
-    parser.add_argument("images", nargs="*", type=Path, metavar="IMAGE", help="photos (default: noise)")
+    parser.add_argument("images", nargs="*", type=named, metavar="IMAGE", help="photos (default: noise)")
     parser.add_argument(
         "--batch-sizes", type=int, nargs="+", default=list(BATCH_SIZES), metavar="N", help="default: 1 8 32"
     )
@@ -51,7 +52,7 @@ class Request:
 
     model: LocalModel
     options: CaptionOptions
-    images: tuple[Path, ...]
+    images: tuple[str, ...]
     batch_sizes: tuple[int, ...]
     seconds: float
     as_json: bool
@@ -60,6 +61,8 @@ class Request:
     def read(cls, args: argparse.Namespace) -> Request:
         if args.server:
             raise OptionsError("--server: bench measures a model on this machine")
+        if urls := list(filter(is_url, args.images)):
+            raise OptionsError(f"{urls[0]}: bench reads files, and no URLs", "images")
         if not all(1 <= size <= _MOST_PHOTOS for size in args.batch_sizes):
             raise OptionsError(f"--batch-sizes must be from 1 to {_MOST_PHOTOS}")
         if not 0 < args.seconds <= _MOST_SECONDS:
@@ -106,7 +109,7 @@ def bench(request: Request) -> int:
 
 
 def _measure(
-    captioner: Captioner, images: Sequence[Path], batch: int, seconds: float, options: CaptionOptions
+    captioner: Captioner, images: Sequence[str], batch: int, seconds: float, options: CaptionOptions
 ) -> dict[str, Any]:
     import numpy as np
     from PIL import Image

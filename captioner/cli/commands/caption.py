@@ -20,6 +20,7 @@ from captioner.cli.arguments.caption_options import caption_options
 from captioner.cli.arguments.inputs import Inputs, add_input_arguments
 from captioner.cli.arguments.model import LocalModel, ServedModel, add_caption_arguments, chosen_model
 from captioner.cli.arguments.text import add_style_argument
+from captioner.cli.arguments.values import named
 from captioner.cli.output import report_failure
 from captioner.errors import CaptionerError, LowConfidenceError, OptionsError
 from captioner.printable import printable
@@ -95,6 +96,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "-o",
         "--output",
+        type=named,
         metavar="OUT",
         help="write the lines to this file instead (- is stdout), JSON records if it ends in .jsonl; for "
         "folders and other formats see captioner batch",

@@ -44,7 +44,7 @@ class Request:
     model: LocalModel | ServedModel
     options: CaptionOptions
     output: Path
-    """With `STEM` in its name, a file for each photo."""
+    """With `STEM` in it, a file for each photo."""
     style: str
     drawing: OverlayOptions
 
@@ -178,7 +178,7 @@ def _write_one(
     if target in written:
         raise OutputError(f"{target} is the overlay of an earlier photo of the same name")
     check_no_input(target, (name, *request.inputs.names))
-    if STEM in request.output.name:
+    if STEM in str(request.output):
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
     _write(target, _render(request, image, outcome), is_one=not request.inputs.are_several)
@@ -189,22 +189,24 @@ def _target(output: Path, name: str) -> Path:
     """The path of the overlay of the image `name`."""
     path = urlsplit(name).path if is_url(name) else name
     stem = "stdin" if name == "-" else PurePath(path).stem
-    return output.with_name(output.name.replace(STEM, stem or "photo"))
+    # Dots alone would be another folder.
+    return Path(str(output).replace(STEM, stem if stem.strip(".") else "photo"))
 
 
 def _check_output(output: Path, inputs: Inputs) -> None:
     suffix = output.suffix.lower()
-    for field in re.findall(r"\{[^{}]*\}", output.name):
+    to_make = output.name if output.parent.is_dir() else str(output)  # a folder may be called {any}
+    for field in re.findall(r"\{[^{}]*\}", to_make):
         if field != STEM:
             raise OptionsError(f"OUT may have {STEM} in its name, not {field}", "output")
-    if STEM not in output.name and inputs.are_several:
+    if STEM not in str(output) and inputs.are_several:
         raise OptionsError(
             f"several photos need a file each: put {STEM} into the name, as in overlays/{STEM}{suffix}",
             "output",
         )
     if suffix not in MEDIA:
         raise OptionsError(f"OUT must end in {', '.join(MEDIA)}, got {output.name!r}", "output")
-    if STEM not in output.name and not output.parent.is_dir():
+    if STEM not in str(output) and not output.parent.is_dir():
         raise OptionsError(f"there is no folder {output.parent}", "output")
 
 

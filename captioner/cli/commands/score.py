@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from captioner.cli.arguments.values import given_flags
+from captioner.cli.arguments.values import given_flags, named
 from captioner.cli.output import say
 from captioner.cli.table import print_table
 from captioner.errors import OptionsError, how_to_install
@@ -86,9 +86,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("references", metavar="REFERENCES", help=REFERENCES_HELP)
     part = parser.add_mutually_exclusive_group()
     part.add_argument("--split", help="score this split of the references only; several with +")
-    part.add_argument("--split-list", metavar="FILE", help="score the images named in FILE only, one a line")
+    part.add_argument(
+        "--split-list", type=named, metavar="FILE", help="score the images named in FILE only, one a line"
+    )
     parser.add_argument(
         "--compare",
+        type=named,
         metavar="OTHER",
         help="also score OTHER, and the difference CAPTIONS minus OTHER (paired bootstrap)",
     )
@@ -108,6 +111,7 @@ def add_meteor_arguments(parser: argparse.ArgumentParser) -> None:
     meteor = parser.add_mutually_exclusive_group()
     meteor.add_argument(
         "--meteor-data",
+        type=named,
         metavar="FOLDER",
         help="METEOR 1.5's archive and paraphrases (default: those of an installed pycocoevalcap)",
     )

@@ -11,6 +11,7 @@ from PIL import Image
 
 from captioner.errors import NotAnImageError, OptionsError, clip, how_to_install
 from captioner.images.formats import raw
+from captioner.images.formats.no_photos import kind_of
 
 # Name: first bytes, module, what there opens a stream.
 FORMATS = {
@@ -39,8 +40,8 @@ as the others; nor are rare formats that other libraries or our own code read.""
 _UNSUPPORTED = {
     "JPEG XL": rb"\xff\x0a|\0\0\0\x0cJXL ",
 }
-HEAD_BYTES = 64
-"""Bytes from the beginning that determine the format."""
+HEAD_BYTES = 256
+"""Bytes from the beginning that determine the format, or what else a file is."""
 
 # Bytes of memory a pixel that decoding takes at its peak, measured; others need what their mode needs.
 _DECODER_BYTES = {"WebP": 16, "AVIF": 9, "JPEG 2000": 20, "HEIC": 9}
@@ -64,7 +65,8 @@ def detect_format(head: bytes, accepted: Iterable[str] = ALL_FORMATS) -> str:
         if re.match(signature, head, re.DOTALL):
             raise NotAnImageError(f"{name} is not supported; convert the image to JPEG or PNG")
     common = ", ".join(name for name in accepted if name in SAFE_FORMATS)
-    raise NotAnImageError(f"not an image in a known format ({common or accepted[0]})")
+    kind = f": it is {kind}" if (kind := kind_of(head)) else ""
+    raise NotAnImageError(f"not an image in a known format ({common or accepted[0]}){kind}")
 
 
 def open_format(name: str, stream: IO[bytes]) -> Any:

@@ -43,11 +43,16 @@ class RunFolder:
             raise DataError(f"{self.state} cannot be resumed from: {reason}") from error
 
     def last(
-        self, options: TrainOptions, words: Sequence[str], data: str, device: torch.device
+        self,
+        options: TrainOptions,
+        words: Sequence[str],
+        given: Sequence[Sequence[Example]],
+        device: torch.device,
     ) -> dict[str, Any] | None:
-        """The state of a run with these options, words and `digest_of` its data; None in a new folder.
+        """The state of a run with these options, words and photos, `given` in splits; None in a new folder.
 
-        Raises `DataError` for the state of another run.
+        Raises `DataError` for the state of another run, as far as is known before photos are opened;
+        `check_data` tells the rest.
         """
         if not self.state.exists():
             return None
@@ -57,17 +62,29 @@ class RunFolder:
         if "objectives" not in saved:
             raise DataError(f"{self.state} was saved by an earlier version; only that version can resume it")
         before = TrainOptions.from_dict(saved["options"])
-        instead = f'choose another folder; start = "{self.best}" goes on from these weights there'
-        other_data = f"{self.path} holds a run on other photos or captions: {instead}"
-        # States of earlier versions do not say what their data was.
-        if saved.get("data", data) != data:
-            raise DataError(other_data)
         if before != options:
             changed = "; ".join(_changes(before.to_dict(), options.to_dict()))
-            raise DataError(f"{self.path} holds a run with other options ({clip(changed)}): {instead}")
+            raise DataError(f"{self.path} holds a run with other options ({clip(changed)}): {self._instead}")
         if saved["vocabulary"] != list(words):
-            raise DataError(other_data)
+            raise self._other_data()
+        if "damaged" in saved:  # not in states of earlier versions
+            damaged = set(saved["damaged"])
+            self.check_data(
+                saved, digest_of(*([e for e in some if e.digest not in damaged] for some in given))
+            )
         return saved
+
+    def check_data(self, saved: Mapping[str, Any], data: str) -> None:
+        """Raise `DataError` if a state is of a run on data with another `digest_of` what could be used."""
+        if saved.get("data", data) != data:  # states of earlier versions do not say it
+            raise self._other_data()
+
+    def _other_data(self) -> DataError:
+        return DataError(f"{self.path} holds a run on other photos or captions: {self._instead}")
+
+    @property
+    def _instead(self) -> str:
+        return f'choose another folder; start = "{self.best}" goes on from these weights there'
 
 
 def _changes(before: Any, now: Any, path: str = "") -> Iterator[str]:

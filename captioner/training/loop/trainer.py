@@ -15,6 +15,7 @@ from torch import Tensor
 from captioner.errors import DataError
 from captioner.training.config.train_options import StageOptions, TrainOptions
 from captioner.training.data.batches import Batch
+from captioner.training.data.examples import Example
 from captioner.training.loop.calibrate import Said, calibrate
 from captioner.training.loop.losses import Losses, forward
 from captioner.training.loop.plan import leaked, unlearnt, warnings
@@ -78,11 +79,15 @@ class Trainer:
         """Whether no epoch was better than the model that the run started from, once that is known."""
         self.clock = Clock()
         self.folder = RunFolder(folder)
+        given = prepared.train, prepared.val
+        saved = self._find_position(given)
         photos = prepared.photos(cache, device, progress)
         self.train_examples, self.features, self.val_examples, self.val_features = photos
-        self.data_digest = digest_of(self.train_examples, self.val_examples)
-        saved = self._find_position()
-        if not saved:
+        usable = self.train_examples, self.val_examples
+        self.data_digest, self.damaged = digest_of(*usable), sorted(_contents(given) - _contents(usable))
+        if saved:
+            self.folder.check_data(saved, self.data_digest)
+        else:
             self._fit_label_classes()
         self.ema = MovingAverage(self.model, self.options.ema_decay)
         self.soup = Soup(self.model)
@@ -355,6 +360,7 @@ class Trainer:
                 "position": [self.stage, self.epoch, self.batch],
                 "spent_s": self.clock.spent_s,
                 "data": self.data_digest,
+                "damaged": self.damaged,
                 "random": torch.get_rng_state(),
                 "cuda_random": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
                 "history": self.history,
@@ -362,10 +368,10 @@ class Trainer:
             },
         )
 
-    def _find_position(self) -> dict[str, Any] | None:
+    def _find_position(self, given: Sequence[Sequence[Example]]) -> dict[str, Any] | None:
         """Go to where the run was stopped. Returns its state, for `_restore`; None for a new run."""
         with self.folder.restoring():
-            saved = self.folder.last(self.options, self.vocabulary.words, self.data_digest, self.device)
+            saved = self.folder.last(self.options, self.vocabulary.words, given, self.device)
             if saved:
                 self.stage, self.epoch, self.batch = map(operator.index, saved["position"])
                 if min(self.stage, self.epoch, self.batch) < 0:
@@ -388,3 +394,7 @@ class Trainer:
             torch.set_rng_state(saved["random"].cpu())
             if self.device.type == "cuda":
                 torch.cuda.set_rng_state_all([state.cpu() for state in saved["cuda_random"]])
+
+
+def _contents(splits: Sequence[Sequence[Example]]) -> set[str]:
+    return {one.digest for examples in splits for one in examples}

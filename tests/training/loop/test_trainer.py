@@ -261,6 +261,33 @@ def test_a_folder_of_another_run_is_refused(
         trainer(squares.options(squares.TWO_STAGES), tmp_path / "run", data, cache)
 
 
+def test_other_photos_are_refused_before_features_are_computed(
+    uninterrupted: Path, data: Path, tmp_path: Path
+) -> None:
+    more, cache = tmp_path / "more", tmp_path / "cache"
+    path = squares.write(more)
+    squares.draw("red", "left", 99).save(more / "images" / "99.png")
+    images = json.loads(path.read_text())["images"]
+    images.append({**images[0], "filename": "99.png"})
+    path.write_text(json.dumps({"images": images}))
+    with pytest.raises(DataError, match="holds a run on other photos or captions"):
+        trainer(squares.options(squares.TWO_STAGES), uninterrupted, more, cache)
+    assert not cache.exists()
+
+
+def test_a_run_goes_on_without_its_damaged_photos(cache: Path, tmp_path: Path) -> None:
+    path = squares.write(tmp_path)
+    damaged = tmp_path / "images" / "29.png"  # whose words are not learnt
+    damaged.write_bytes(damaged.read_bytes()[:50])
+    options = squares.options(damaged_share=0.1)
+    history = trainer(options, tmp_path / "run", tmp_path, cache).run()
+    assert trainer(options, tmp_path / "run", tmp_path, cache).run() == history
+    images = json.loads(path.read_text())["images"]
+    path.write_text(json.dumps({"images": [one for one in images if one["filename"] != damaged.name]}))
+    damaged.unlink()
+    assert trainer(options, tmp_path / "run", tmp_path, cache).run() == history
+
+
 def test_a_stage_ends_when_its_time_is_over(data: Path, cache: Path, tmp_path: Path) -> None:
     stages = (squares.stage(epochs=5000, seconds=0.5), squares.stage(name="last", epochs=1))
     progress = squares.Silent()

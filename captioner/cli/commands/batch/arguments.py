@@ -77,6 +77,7 @@ def _formats(text: str) -> str:
 def _add_input(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--files-from",
+        type=named,
         metavar="LIST",
         help="caption the files named in LIST, one per line, relative to FOLDER; - reads the list from stdin",
     )
