@@ -71,7 +71,12 @@ def instead_of(name: str, models: Mapping[str, Path]) -> str:
 
 def is_path(name: str) -> bool:
     """Whether `name` can be meant as a path: it has parts, or is there."""
-    return Path(name).name != name or os.path.exists(name)  # noqa: PTH110 (names that are no paths are False)
+    return has_parts(name) or os.path.exists(name)  # noqa: PTH110 (names that are no paths are False)
+
+
+def has_parts(name: str) -> bool:
+    """Whether `name` can only be a path, whatever is there."""
+    return Path(name).name != name
 
 
 def used_model(name: str | None) -> Path | None:

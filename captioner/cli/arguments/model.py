@@ -18,7 +18,7 @@ from captioner.cli.output import say
 from captioner.errors import OptionsError, reason_of
 from captioner.files.rights import is_open_to_all
 from captioner.model.graphs.device import DEVICE_HELP, DEVICES
-from captioner.model.installed import is_path, used_model
+from captioner.model.installed import has_parts, used_model
 
 if TYPE_CHECKING:
     from captioner.captioner import Captioner
@@ -163,7 +163,7 @@ def chosen_model(args: argparse.Namespace, *, draws: bool = False) -> LocalModel
     for name, flag in given_flags(args, _LOCAL_OPTIONS):
         if not (draws and name == "max_pixels"):
             raise OptionsError(f"{flag} cannot be used with --server", name)
-    if args.model is not None and is_path(args.model):
+    if args.model is not None and has_parts(args.model):
         raise OptionsError(f"--model: {args.model} is a path; a server is asked for a model by name", "model")
     return ServedModel(addresses=args.server, options=_client_options(args))
 

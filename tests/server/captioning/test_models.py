@@ -325,9 +325,11 @@ def test_the_client_names_its_model(server) -> None:
         assert client.get_model().name == "dogs"
 
 
-def test_the_command_line_names_a_model_of_the_server(server, tmp_path, capsys) -> None:
+def test_the_command_line_names_a_model_of_the_server(server, tmp_path, capsys, monkeypatch) -> None:
     from captioner.cli.main import main
 
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dogs").mkdir()  # such as the bundle that the server was given, where both run
     (tmp_path / "photo.png").write_bytes(IMAGE)
     photo = str(tmp_path / "photo.png")
     server_flags = ["--server", server.address, "--model"]
