@@ -43,7 +43,7 @@ def read_lesson(folder: Path, corrections: Path, start: Path) -> Lesson:
 
     def own(names: Sequence[str]) -> Mapping[str, str]:
         captioner = Captioner.load(load_bundle(start))
-        return _captions(folder, captioner, names, Progress(), "captions of the table")
+        return _captions(folder, captioner, names, Progress(), "captions of the list")
 
     return Lesson.read(folder, corrections, own)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -67,6 +67,31 @@ def test_captions_of_a_table_that_the_model_says_are_no_corrections(
         Lesson.read(data / "images", table, lambda names: {"00.png": "a red thing", "01.png": "a thing"})
     approved = corrections(tmp_path / "c.jsonl", own)
     assert list(Lesson.read(data / "images", approved, lambda names: own).taught) == list(own)
+
+
+def test_json_lines_of_a_model_are_corrections_where_they_were_changed_or_decided(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines, asked = tmp_path / "c.jsonl", []
+    records: list[dict[str, object]] = [
+        {"image": "00.png", "caption": "a red thing", "log_prob": -1.5, "model": "m@1"},
+        {"image": "01.png", "caption": "A blue thing.", "model": "m@1"},
+        {"image": "02.png", "caption": "a thing", "log_prob": -1.5, "model": "m@1", "status": "approved"},
+        {"image": "03.png", "caption": "a thing"},
+        {"image": "04.png", "error": {"code": "image_unreadable", "message": "the file is empty"}},
+    ]
+
+    def own(names: Sequence[str]) -> dict[str, str]:
+        asked.extend(names)
+        return {"00.png": "a blue thing", "01.png": "a blue thing"}
+
+    lines.write_text("".join(json.dumps(record) + "\n" for record in records))
+    lesson = Lesson.read(data / "images", lines, own)
+    assert list(lesson.taught) == ["00.png", "02.png", "03.png"] and asked == ["00.png", "01.png"]
+    assert "01.png" in lesson.others and "1 of 4 captions are the model's own" in caplog.text
+    lines.write_text(json.dumps(records[1]))
+    with pytest.raises(DataError, match="all captions are the model's own: there is nothing to teach"):
+        Lesson.read(data / "images", lines, own)
 
 
 @pytest.mark.parametrize("caption", ["!!! ...", "\N{CAT FACE}"])
