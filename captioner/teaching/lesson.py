@@ -85,9 +85,10 @@ class Lesson:
         return cls(folder, taught, held_out, [*others][::step], said)
 
     def write(self, place: Path, captions: Mapping[str, str]) -> None:
-        """Write the files that `options` names; `captions` are the model's own, of the other photos."""
+        """Write the files that `options` names; `captions` are the model's own, of all photos that can be
+        read."""
         place.mkdir(parents=True, exist_ok=True)
-        _write(place / _TAUGHT, self.taught)
+        _write(place / _TAUGHT, {name: own for name, own in self.taught.items() if name in captions})
         _write(place / _OTHERS, {name: (captions[name],) for name in self.others if name in captions})
 
     def options(self, name: str, start: str) -> TrainOptions:
