@@ -1,4 +1,5 @@
-"""Decisions about captions: approved, edited or rejected in a gallery, or changed in a spreadsheet."""
+"""Decisions about captions: approved, edited or rejected in a gallery, or changed in a file of
+`captioner batch`."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import json
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,19 +15,19 @@ from captioner.errors import REJECTED, DataError, OutputError
 from captioner.files.destination import check_writable, replacing
 from captioner.files.locks import taking_turns
 from captioner.folder.outputs.options import Record, unchanged
-from captioner.folder.records import table_rows
+from captioner.folder.records import parse_line, table_rows
 from captioner.overlay.text import clean
 from captioner.references.bounded import read_text
-from captioner.references.tables import is_csv
+from captioner.references.tables import is_csv, is_listed
 from captioner.surrogates import escape_surrogates, image_of
 
 STATUSES = ("approved", "edited", REJECTED)
 _LISTED = "listed"
-"""The status of a row of a table. It is a decision if its caption is not the model's."""
+"""The status of a caption in a file of `captioner batch`. It is a decision if it is not the model's."""
 _OF_MODEL = frozenset(("error", "words", "alternatives", "keywords", "log_prob", "confidence"))
 """Fields that describe the model's caption, not the one that a person wrote instead."""
 _MAX_BYTES = 2**28
-_WANTED = "decisions are read from the JSON lines of a gallery, or the CSV of captioner batch"
+_WANTED = "decisions are read from the JSON lines of a gallery, or the CSV or JSON lines of captioner batch"
 
 
 class Corrections:
@@ -42,12 +44,12 @@ class Corrections:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read lines {"image", "caption", "status"}, of which the later of two about a photo counts, or a CSV
-        file that `captioner batch` wrote and a person has changed. Raises `DataError`."""
+        """Read lines {"image", "caption", "status"}, of which the later of two about a photo counts, or the
+        CSV or JSON lines that `captioner batch` wrote and a person has changed. Raises `DataError`."""
         text = read_text(path, _MAX_BYTES, wanted=_WANTED)
         if is_csv(path, text):
             return cls(dict(_read_table(path, text)))
-        return cls({image: decision for image, decision, _ in _read_lines(path, text)})
+        return cls(dict(_read_decisions(path, text)))
 
     def match(self, names: Iterable[str]) -> None:
         """Find the decisions about these photos: those with exactly its name, and where only one photo and
@@ -126,8 +128,8 @@ class CorrectionsFile:
     def _read(self) -> dict[str, dict[str, str]]:
         if not self.path.exists():
             return {}
-        lines = _read_lines(self.path, read_text(self.path, _MAX_BYTES, wanted=_WANTED))
-        return {image: line for image, _, line in lines}
+        lines = _lines(self.path, read_text(self.path, _MAX_BYTES, wanted=_WANTED))
+        return {image: line for image, _, line in starmap(_read_line, lines)}
 
 
 _Line = tuple[str, tuple[str, str], dict[str, str]]
@@ -137,14 +139,34 @@ _Line = tuple[str, tuple[str, str], dict[str, str]]
 def _read_table(path: Path, text: str) -> Iterator[tuple[str, tuple[str, str]]]:
     """The name, status and caption of each row, but of photos that failed."""
     for _, row in table_rows(path, text):
-        if row["caption"] or row.get("error_code", "") in ("", REJECTED):
-            yield row["image"], (_LISTED, row["caption"])
+        yield from _listed(row["image"], row["caption"], row.get("error_code", ""))
 
 
-def _read_lines(path: Path, text: str) -> Iterator[_Line]:
+def _read_decisions(path: Path, text: str) -> Iterator[tuple[str, tuple[str, str]]]:
+    """The same of each line, which may be a record of `captioner batch`."""
+    for line, place in _lines(path, text):
+        try:
+            record = parse_line(line.encode())
+        except ValueError:
+            record = {}
+        if is_listed(record):
+            code = record.get("error", {}).get("code", "")
+            yield from _listed(record["image"], record.get("caption", "").strip(), code)
+        else:
+            image, decision, _ = _read_line(line, place)
+            yield image, decision
+
+
+def _listed(image: str, caption: str, error_code: str) -> Iterator[tuple[str, tuple[str, str]]]:
+    if caption or error_code in ("", REJECTED):
+        yield image, (_LISTED, caption)
+
+
+def _lines(path: Path, text: str) -> Iterator[tuple[str, str]]:
+    """Each line that is not blank, and where it is."""
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield _read_line(line, f"{path}, line {number}")
+            yield line, f"{path}, line {number}"
 
 
 def _read_line(line: str, place: str) -> _Line:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
 
 
@@ -23,6 +23,9 @@ class CaptionedImage:
     """COCO image id, if the file has one."""
     words: tuple[str, ...] = ()
     """Words for what a labelled image shows, most specific first."""
+    listed: bool = field(default=False, compare=False)
+    """Whether its captions are of a list in which a person may have changed those of a model: the ones that
+    the model says are no corrections."""
 
     @property
     def key(self) -> str:

@@ -26,6 +26,8 @@ IMAGE_COLUMNS = (
     *("filepath", "file_path", "image_path", "image_file", "image_filename", "img", "photo"),
 )
 CAPTION_COLUMNS = ("caption", "captions", "text", "comment", "description")
+_OF_MODEL = ("model", "log_prob", "error")
+"""Fields of the records that `captioner batch` writes."""
 _NEEDED = {"image", "caption", "split"}
 """Columns that every row must reach: a caption with a line break but no quotes would be cut."""
 SIDECAR_SUFFIXES = (".txt", ".caption")
@@ -55,7 +57,7 @@ def parse_csv(path: Path, text: str) -> list[CaptionedImage]:
     quotes makes."""
     found = _Images(path)
     for _, row in csv_rows(path, text):
-        found.add(row["image"], row["caption"], row.get("split", ""))
+        found.add(row["image"], row["caption"], row.get("split", ""), listed=True)
     return found.list()
 
 
@@ -153,10 +155,15 @@ def parse_records(path: Path, records: Iterable[tuple[str, Any]]) -> list[Captio
             found.forget(image)
         if record.get("status") != REJECTED:
             for caption in captions:
-                found.add(image, caption, str(record.get("split") or ""))
+                found.add(image, caption, str(record.get("split") or ""), listed=is_listed(record))
     if unknown and not is_known:
         raise DataError(f"{unknown}; known are {', '.join(CAPTION_COLUMNS)}")
     return found.list()
+
+
+def is_listed(record: Mapping[str, Any]) -> bool:
+    """Whether a model wrote a record, and nobody has decided about it (`CaptionedImage.listed`)."""
+    return "status" not in record and not record.keys().isdisjoint(_OF_MODEL)
 
 
 def plain_records(path: Path, document: Any) -> list[tuple[str, Any]] | None:
@@ -218,8 +225,9 @@ class _Images:
         self._path = path
         self._captions: dict[str, list[str]] = {}
         self._splits: dict[str, str] = {}
+        self._unlisted: set[str] = set()
 
-    def add(self, image: str, caption: str, split: str) -> None:
+    def add(self, image: str, caption: str, split: str, *, listed: bool) -> None:
         """Blank captions are none. Raises `DataError` if the image was in another split before; no split says
         nothing."""
         captions = self._captions.setdefault(image, [])
@@ -229,6 +237,8 @@ class _Images:
         if before and split and before != split:
             raise DataError(f"{self._path}: {image} is in two splits, {before} and {split}")
         self._splits[image] = split or before
+        if not listed:
+            self._unlisted.add(image)
 
     def forget(self, image: str) -> None:
         self._captions.pop(image, None)
@@ -236,6 +246,6 @@ class _Images:
 
     def list(self) -> list[CaptionedImage]:
         return [
-            CaptionedImage(name, tuple(captions), self._splits[name])
+            CaptionedImage(name, tuple(captions), self._splits[name], listed=name not in self._unlisted)
             for name, captions in self._captions.items()
         ]

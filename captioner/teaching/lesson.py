@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError, clip
-from captioner.references import CaptionedImage, read_references, read_text
+from captioner.references import CaptionedImage, read_references
 from captioner.references.files import ImageFiles
 from captioner.references.listing import list_images
-from captioner.references.tables import is_csv
 from captioner.training.config.train_options import DAMAGED_SHARE, TrainOptions
 from captioner.training.data.left_out import LeftOut
 from captioner.words.tokens import tokenize
@@ -50,8 +49,9 @@ class Lesson:
     @classmethod
     def read(cls, folder: Path, corrections: Path, own: Own | None = None) -> Lesson:
         """`corrections` in any format of `captioner.references`; rejected captions count as none, and photos
-        that are not there are left out, if they are few. With `own`, neither are those captions of a table
-        corrections that the model says. Raises `DataError` where there is nothing to teach."""
+        that are not there are left out, if they are few. With `own`, neither are those `listed` captions
+        corrections that the model says (`CaptionedImage`). Raises `DataError` where there is nothing to
+        teach."""
         if not folder.is_dir():
             raise DataError(f"there is no folder {folder}")
         corrected = read_references(corrections)
@@ -70,8 +70,8 @@ class Lesson:
                 f"none of the photos of {corrections} is in {folder}: {next(iter(faults.values()))}"
             )
         said: dict[str, str] = {}
-        if own is not None and corrections.is_file() and is_csv(corrections, read_text(corrections)):
-            said |= own([*places])
+        if own is not None and (listed := [image.name for image in corrected if image.listed]):
+            said |= own(listed)
             corrected = _changed(corrections, corrected, said)
         given = {name: _file(Path(place)) for name, place in places.items()}
         taken = {given[image.name] for image in corrected}
@@ -85,9 +85,10 @@ class Lesson:
         return cls(folder, taught, held_out, [*others][::step], said)
 
     def write(self, place: Path, captions: Mapping[str, str]) -> None:
-        """Write the files that `options` names; `captions` are the model's own, of the other photos."""
+        """Write the files that `options` names; `captions` are the model's own, of all photos that can be
+        read."""
         place.mkdir(parents=True, exist_ok=True)
-        _write(place / _TAUGHT, self.taught)
+        _write(place / _TAUGHT, {name: own for name, own in self.taught.items() if name in captions})
         _write(place / _OTHERS, {name: (captions[name],) for name in self.others if name in captions})
 
     def options(self, name: str, start: str) -> TrainOptions:
@@ -101,10 +102,13 @@ class Lesson:
 
 
 def _changed(path: Path, images: list[CaptionedImage], own: Mapping[str, str]) -> list[CaptionedImage]:
-    """The images with captions that the model does not say. Raises `DataError` if there are none."""
+    """The images without those of a list that have no other caption than the model's `own`. Raises
+    `DataError` if none is left."""
     said = {name: tokenize(text) for name, text in own.items()}
     changed = [
-        image for image in images if any(tokenize(text) != said.get(image.name) for text in image.captions)
+        image
+        for image in images
+        if not image.listed or any(tokenize(text) != said.get(image.name) for text in image.captions)
     ]
     if not changed:
         raise DataError(f"{path}: all captions are the model's own: there is nothing to teach")

@@ -16,8 +16,11 @@ from captioner.printable import counted
 from captioner.references.files import ImageFiles
 from captioner.teaching.effects import TOO_FEW, Effect, agreement
 from captioner.teaching.lesson import MOST_TAUGHT, Lesson
+from captioner.training.config.train_options import DAMAGED_SHARE
 from captioner.training.corrections.learn import learn
+from captioner.training.data.left_out import LeftOut
 from captioner.training.progress import Progress
+from captioner.training.weights.start import Start
 from captioner.trial import load_bundle
 from captioner.words.tokens import tokenize
 
@@ -43,7 +46,7 @@ def read_lesson(folder: Path, corrections: Path, start: Path) -> Lesson:
 
     def own(names: Sequence[str]) -> Mapping[str, str]:
         captioner = Captioner.load(load_bundle(start))
-        return _captions(folder, captioner, names, Progress(), "captions of the table")
+        return _captions(folder, captioner, names, Progress(), "captions of the list")[0]
 
     return Lesson.read(folder, corrections, own)
 
@@ -70,18 +73,26 @@ def teach(
     with folder_aside(to.parent) as place:
         every = [*lesson.taught, *lesson.held_out, *lesson.others]
         old = Captioner.load(load_bundle(start))
+        model = Start.of(old.bundle, str(start))
         unsaid = [name for name in every if name not in lesson.said]
-        said = _captions(lesson.folder, old, unsaid, progress, "captions before")
+        said, faults = _captions(lesson.folder, old, unsaid, progress, "captions before")
         before = {**lesson.said, **said}
+        left_out = LeftOut(len(every), DAMAGED_SHARE, progress.note, f"{DAMAGED_SHARE:.0%}")
+        left_out.add(f"{name}: {faults[name]}" for name in lesson.taught if name in faults)
+        left_out.check()
+        if before.keys().isdisjoint(lesson.taught):
+            raise DataError("none of the corrected photos can be read")
         lesson.write(place, before)
         for text in _doubts(lesson, old.bundle.decoding.max_words or 1):
             progress.note(text)
         options = lesson.options(name, str(start.resolve()))
-        learnt = learn(options, place, place / "cache", device, progress, before)
+        learnt = learn(options, model, place, place / "cache", device, progress, before)
         taught_now = sum(photo in before for photo in lesson.taught)
         card = _card(name, old.bundle.name, taught_now, (start / bundles.CARD).read_bytes())
         export_taught(old.bundle, learnt.model, learnt.vocabulary, place / "bundle", name, card)
-        after = _captions(lesson.folder, Captioner.load(place / "bundle"), every, progress, "captions after")
+        new = Captioner.load(place / "bundle")
+        readable = [name for name in every if name in before]
+        after, _ = _captions(lesson.folder, new, readable, progress, "captions after")
         taught = judge(lesson, before, after, learnt.alike)
         if force or not taught.harm:
             with writing(to):
@@ -151,22 +162,26 @@ def judge(
 
 def _captions(
     folder: Path, captioner: Captioner, names: Sequence[str], progress: Progress, what: str
-) -> dict[str, str]:
-    """The captions of the photos that can be read."""
+) -> tuple[dict[str, str], dict[str, CaptionerError]]:
+    """The captions of the photos that can be read, and what is wrong with the others."""
     files = ImageFiles([folder])
-    found = {}
+    found: dict[str, str] = {}
+    faults: dict[str, CaptionerError] = {}
 
     def contents() -> Iterator[bytes]:
         for name in names:
             try:
                 yield files.read(name)
-            except DataError:
-                yield b""  # no image, so no caption; training says which photos are missing
+            except DataError as error:
+                faults[name] = error
+                yield b""  # no image, so no caption
 
     with progress.task(what, len(names), 0) as tell:
         outcomes = captioner.caption_each(contents(), attention=False)
         for number, (name, outcome) in enumerate(zip(names, outcomes, strict=True), 1):
-            if not isinstance(outcome, CaptionerError):
+            if isinstance(outcome, CaptionerError):
+                faults.setdefault(name, outcome)
+            else:
                 found[name] = outcome.text
             tell(number, "")
-    return found
+    return found, faults

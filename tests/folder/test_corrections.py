@@ -280,6 +280,32 @@ def test_captions_changed_in_a_spreadsheet_are_corrections(tmp_path: Path, capsy
     assert capsys.readouterr().out.startswith("a.jpg\tmy dog; =1\n")
 
 
+def test_captions_changed_in_json_lines_are_corrections(tmp_path: Path, capsys) -> None:
+    lines, edited, out = tmp_path / "c.jsonl", tmp_path / "edited.jsonl", tmp_path / "out.jsonl"
+    own: list[dict[str, Any]] = [
+        {"image": f"{name}.jpg", "caption": "a dog", "log_prob": -1.5, "confidence": 0.3, "model": "m@1"}
+        for name in "abcde"
+    ]
+    own.append({"image": "z.jpg", "error": {"code": "image_unreadable", "message": "the file is empty"}})
+    lines.write_text("".join(f"{json.dumps(record)}\n" for record in own))
+    no_longer = {"image": "d.jpg", "error": {"code": "rejected", "message": "rejected by a person"}}
+    theirs = [own[0] | {"caption": "my dog"}, own[1], own[2] | {"caption": " "}, no_longer]
+    theirs += [{"image": "e.jpg", "caption": "a cat", "status": "edited"}, own[5]]
+    edited.write_text("".join(f"{json.dumps(record)}\n" for record in theirs))
+    assert main(["convert", str(lines), "-o", str(out), "--corrections", str(edited)]) == 1  # z.jpg
+    changed, same, empty, rejected, decided, broken = map(json.loads, out.open())
+    assert changed == {"image": "a.jpg", "caption": "my dog", "model": "m@1"}
+    assert (same, broken, rejected) == (own[1], own[5], no_longer)
+    assert empty["error"]["code"] == "rejected" and decided["caption"] == "a cat"
+    assert "not used" not in capsys.readouterr().err
+    with pytest.raises(DataError, match="line 1: not a line"):  # a gallery would replace them
+        CorrectionsFile(edited)
+    for record in (own[0] | {"caption": None}, {"image": "a.jpg", "caption": "a dog"}):
+        edited.write_text(json.dumps(record))
+        with pytest.raises(DataError, match="line 1: not a line"):
+            Corrections.read(edited)
+
+
 def test_the_table_of_a_batch_corrects_the_next(few, tmp_path, batch, capsys) -> None:
     table, out = tmp_path / "captions.csv", tmp_path / "out.jsonl"
     assert batch(few, "-o", table, "--style", "alt") == 0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support import power, squares
 from support.spreadsheets import resave
@@ -14,7 +16,7 @@ from support.spreadsheets import resave
 from captioner import Captioner
 from captioner.cli.commands.teach import report
 from captioner.cli.main import main
-from captioner.errors import DataError
+from captioner.errors import DataError, ImageError
 from captioner.export.bundle import export_bundle
 from captioner.files.whole_folder import hold_place
 from captioner.model.bundle import Bundle
@@ -25,7 +27,8 @@ from captioner.teaching.effects import Closeness, Effect, agreement
 from captioner.teaching.lesson import Lesson
 from captioner.teaching.teach import Taught, judge, read_lesson, teach
 from captioner.training.corrections.learn import replaced_words
-from captioner.training.data.examples import load_examples
+from captioner.training.data.examples import Example, load_examples
+from captioner.training.data.frozen_part import FrozenPart
 from captioner.training.weights.stored import RARE, stored_weights
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -67,6 +70,31 @@ def test_captions_of_a_table_that_the_model_says_are_no_corrections(
         Lesson.read(data / "images", table, lambda names: {"00.png": "a red thing", "01.png": "a thing"})
     approved = corrections(tmp_path / "c.jsonl", own)
     assert list(Lesson.read(data / "images", approved, lambda names: own).taught) == list(own)
+
+
+def test_json_lines_of_a_model_are_corrections_where_they_were_changed_or_decided(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines, asked = tmp_path / "c.jsonl", []
+    records: list[dict[str, object]] = [
+        {"image": "00.png", "caption": "a red thing", "log_prob": -1.5, "model": "m@1"},
+        {"image": "01.png", "caption": "A blue thing.", "model": "m@1"},
+        {"image": "02.png", "caption": "a thing", "log_prob": -1.5, "model": "m@1", "status": "approved"},
+        {"image": "03.png", "caption": "a thing"},
+        {"image": "04.png", "error": {"code": "image_unreadable", "message": "the file is empty"}},
+    ]
+
+    def own(names: Sequence[str]) -> dict[str, str]:
+        asked.extend(names)
+        return {"00.png": "a blue thing", "01.png": "a blue thing"}
+
+    lines.write_text("".join(json.dumps(record) + "\n" for record in records))
+    lesson = Lesson.read(data / "images", lines, own)
+    assert list(lesson.taught) == ["00.png", "02.png", "03.png"] and asked == ["00.png", "01.png"]
+    assert "01.png" in lesson.others and "1 of 4 captions are the model's own" in caplog.text
+    lines.write_text(json.dumps(records[1]))
+    with pytest.raises(DataError, match="all captions are the model's own: there is nothing to teach"):
+        Lesson.read(data / "images", lines, own)
 
 
 @pytest.mark.parametrize("caption", ["!!! ...", "\N{CAT FACE}"])
@@ -220,6 +248,60 @@ def test_no_photo_of_a_table_is_captioned_twice_by_the_model_that_is_taught(
     with pytest.raises(DataError, match="enough"):
         teach(lesson, tmp_path / "taught", start=start, name="x")
     assert len(lesson.others) == 29 and sorted(seen) == sorted(photo.read_bytes() for photo in photos)
+
+
+def test_nothing_is_computed_that_is_not_used(
+    data: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    viewed: list[int] = []
+    views, load, loaded = FrozenPart.views, Bundle.load, []
+
+    def watch_views(self: FrozenPart, example: Example) -> np.ndarray | ImageError:
+        found = views(self, example)
+        assert isinstance(found, np.ndarray)
+        viewed.append(len(found))
+        return found
+
+    def watch_load(path: Path) -> Bundle:
+        loaded.append(path)
+        return load(path)
+
+    monkeypatch.setattr(FrozenPart, "views", watch_views)
+    monkeypatch.setattr(Bundle, "load", watch_load)
+    monkeypatch.setattr("captioner.training.corrections.learn.MOST_EPOCHS", 1)
+    given = corrections(tmp_path / "c.jsonl", {"00.png": "a red thing", "03.png": "a vermilion thing"})
+    lesson = read_lesson(data / "images", given, start)
+    teach(lesson, tmp_path / "taught", start=start, name="x", force=True)
+    assert sorted(viewed) == [1] * 28 + [2] * 2 and loaded.count(start) == 1
+
+
+def test_few_corrected_photos_may_be_damaged(
+    data: Path,
+    start: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("captioner.training.corrections.learn.MOST_EPOCHS", 1)
+    photos = shutil.copytree(data / "images", tmp_path / "photos")
+    for name in ("01.png", "29.png"):  # corrected, and not
+        (photos / name).write_bytes(b"no image")
+    given = corrections(tmp_path / "c.jsonl", {"00.png": "a red thing", "01.png": "a vermilion thing"})
+    taught = teach(Lesson.read(photos, given), tmp_path / "taught", start=start, name="x", force=True)
+    assert [one.count for one in taught.effects if one.photos == "corrected"] == [1]
+    said = capsys.readouterr().err
+    assert "left out: 01.png: " in said and "29.png" not in said
+    assert "vermilion" not in Bundle.load(tmp_path / "taught").vocabulary.words
+    assert "the captions of 1 photo." in (tmp_path / "taught" / "MODEL_CARD.md").read_text()
+    given = corrections(tmp_path / "c.jsonl", {"01.png": "a vermilion thing"})
+    with pytest.raises(DataError, match="none of the corrected photos can be read"):
+        teach(Lesson.read(photos, given), tmp_path / "none", start=start, name="x")
+    (photos / "02.png").write_bytes(b"")
+    given = corrections(tmp_path / "c.jsonl", {f"0{n}.png": "a thing" for n in range(3)})
+    with pytest.raises(
+        DataError, match=r"2 of 30 photos are missing or damaged, more than 5%; the first is 01"
+    ):
+        teach(Lesson.read(photos, given), tmp_path / "none", start=start, name="x")
 
 
 def test_from_corrections_to_a_model_that_is_used(

@@ -43,8 +43,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "corrections",
         type=Path,
         metavar="CORRECTIONS",
-        help="corrections of a gallery, the CSV of captioner batch with captions that you changed, or"
-        " captions in another format of captioner train",
+        help="corrections of a gallery, the CSV or JSON lines of captioner batch with captions that you"
+        " changed, or captions in another format of captioner train",
     )
     parser.add_argument("--name", default="taught", help="name of the new model (default: %(default)s)")
     parser.add_argument(

@@ -26,7 +26,6 @@ from captioner.training.data.batches import Batch, epoch_batches, make_groups
 from captioner.training.data.examples import Example, load_examples
 from captioner.training.data.feature_cache import FeatureCache, build_cache
 from captioner.training.data.frozen_part import FrozenPart, trained_outputs
-from captioner.training.data.left_out import LeftOut
 from captioner.training.objectives.likelihood import log_probs_of
 from captioner.training.progress import Progress
 from captioner.training.weights.start import Start
@@ -76,39 +75,21 @@ class Learnt:
 
 def learn(
     options: TrainOptions,
+    start: Start,
     root: Path,
     cache: Path,
     device_name: str,
     progress: Progress,
     said: Mapping[str, str],
 ) -> Learnt:
-    """Teach the model that `options` start from the captions of photos. Of `retained` data, which
+    """Teach the model `start` the captions of photos, all of which can be read. Of `retained` data, which
     show what else there is, nothing is learnt. `said` are the model's own captions by the name of the photo.
     Only the vectors of these photos, the embeddings of new words and the scores of rare ones are trained.
     Raises `DataError` for data that cannot be used."""
     device = torch.device(device_name)
-    start = Start.read(options.start, root, taught=True)
-    examples = sorted(load_examples(options.data, root, "train"), key=lambda example: example.retained)
-    torch.manual_seed(options.seed)
-    model = CaptionModel(start.model, len(start.vocabulary))
-    start.give(model, start.vocabulary)
-    model = model.to(device).eval()
-    part = FrozenPart(
-        encoder=model.encoder,
-        name=start.model.encoder,
-        segments=options.frozen_segments,
-        image_size=start.model.image_size,
-        letterbox=model.letterbox,
-    )
-    left_out = LeftOut(len(examples), options.damaged_share, progress.note, f"{options.damaged_share:.0%}")
-    there = left_out.there(examples)
-    with progress.task("features", len(there), 0) as tell:
-        features = build_cache(cache, part, there, device, lambda done, _: tell(done, ""))
-    examples, maps = left_out.usable(there, features)
+    examples = load_examples(options.data, root, "train")
     corrected = [example for example in examples if not example.retained]
-    if not corrected:
-        raise DataError("none of the corrected photos can be read")
-    others = examples[len(corrected) :]
+    others = [example for example in examples if example.retained]
     shared = len(corrected) > MOST_KEYS
     if shared and not others:
         raise DataError(
@@ -122,11 +103,27 @@ def learn(
     vocabulary = start.extended(Vocabulary.build(captions, LEAST_COUNT if shared else 1))
     keys = MOST_KEYS if shared else len(corrected)
     architecture = dataclasses.replace(start.model, taught=start.model.taught + keys)
+    torch.manual_seed(options.seed)
+    frozen = start.build().to(device).eval()
+    part = FrozenPart(
+        encoder=frozen.encoder,
+        name=start.model.encoder,
+        segments=options.frozen_segments,
+        image_size=start.model.image_size,
+        letterbox=frozen.letterbox,
+    )
+    as_they_are = dataclasses.replace(part, mirrored=False)
+    network, first = part.on(device), len(corrected)
+    with progress.task("features", len(examples), 0) as tell:
+        maps = build_cache(cache, part, corrected, device, lambda done, _: tell(done, ""), network)
+        of_others = build_cache(
+            cache, as_they_are, others, device, lambda done, _: tell(first + done, ""), network
+        )
     model = CaptionModel(architecture, len(vocabulary))
     start.give(model, vocabulary, replaced_words(corrected, said, start.vocabulary))
     model = model.to(device).eval()
     pupil = _Pupil(model, maps, corrected, vocabulary, start, options, device, shared)
-    alike = pupil.remember(len(others))
+    alike = pupil.remember(of_others, len(others))
     pupil.learn(progress)
     return Learnt(model.cpu(), vocabulary, frozenset(others[row].image.name for row in alike))
 
@@ -181,7 +178,7 @@ class _Pupil:
         device: torch.device,
         shares_keys: bool,
     ) -> None:
-        """`maps`: of the corrected photos, then of all others."""
+        """`maps`: of the corrected photos."""
         assert model.encoder.taught is not None
         self.model, self.maps, self.options, self.device = model, maps, options, device
         self.taught: TaughtPhotos = model.encoder.taught
@@ -208,11 +205,15 @@ class _Pupil:
         """Known words of a round that are far from being likely."""
 
     @torch.no_grad()
-    def remember(self, others: int) -> list[int]:
+    def remember(self, maps_of_others: FeatureCache, others: int) -> list[int]:
         """Set the keys of the corrected photos. Returns those of the others that are like them."""
         taught = self.taught
-        every = torch.arange(self.corrected + others)
-        rows = [self._outputs(part, torch.zeros_like(part))[-1] for part in every.split(32)]
+        rows = [
+            self._outputs(maps, part, torch.zeros_like(part))[-1]
+            for maps, count in ((self.maps, self.corrected), (maps_of_others, others))
+            for part in torch.arange(count).split(32)
+            if len(part)
+        ]
         if not self.before:
             taught.center.copy_(torch.cat([one.flatten(2).mean(dim=-1) for one in rows]).mean(dim=0))
         described = torch.cat([taught.describe(one) for one in rows])
@@ -283,7 +284,7 @@ class _Pupil:
 
     def _step(self, batch: Batch) -> set[int]:
         """Returns the photos of the batch that have a word which is not likely enough."""
-        outputs = self._outputs(batch.images, batch.views)
+        outputs = self._outputs(self.maps, batch.images, batch.views)
         mask = self.maps.masks(batch.images, batch.views, self.device)
         with torch.no_grad():
             grid = self.model.encoder.untaught(outputs, mask)
@@ -324,6 +325,6 @@ class _Pupil:
         logits = decoder.as_searched(logits, tokens, memory, state).float()
         return log_probs_of(logits, targets), targets
 
-    def _outputs(self, images: Tensor, views: Tensor) -> list[Tensor]:
-        maps = self.maps.maps(images, views, self.device)
-        return trained_outputs(self.model.encoder, maps, self.options.frozen_segments)
+    def _outputs(self, maps: FeatureCache, images: Tensor, views: Tensor) -> list[Tensor]:
+        inputs = maps.maps(images, views, self.device)
+        return trained_outputs(self.model.encoder, inputs, self.options.frozen_segments)

@@ -71,14 +71,16 @@ def build_cache(
     examples: Sequence[Example],
     device: torch.device,
     progress: Callable[[int, int], None],
+    network: Callable[[np.ndarray], list[np.ndarray]] | None = None,
 ) -> FeatureCache:
-    """Compute what the cache in `folder` lacks; `progress(done, total)` is called after each batch.
+    """Compute what the cache in `folder` lacks; `progress(done, total)` is called after each batch. `network`
+    is `part.on(device)`, which takes seconds to make, if there is one already.
 
     On a GPU, what the cache holds is copied there if it fits. Images that cannot be read have no features
     (`FeatureCache.damaged`). Raises `DataError` for one that is missing, and `OutputError` if there is no
     space for the cache.
     """
-    maps_of = functools.cache(lambda: part.on(device))
+    maps_of = functools.cache(lambda: network or part.on(device))
 
     def compute(some: Sequence[Example]) -> dict[str, np.ndarray]:
         read = on_threads(part.views, some)

@@ -38,6 +38,8 @@ class FrozenPart:
     letterbox: Letterbox | None = None
     crops: int = 0
     """Parts of each photo that are views, beside the whole."""
+    mirrored: bool = True
+    """Whether each of these is a view mirrored, too."""
 
     def identity(self) -> dict[str, Any]:
         """What tells its features from others. Names and defaults stay: caches of earlier runs have them."""
@@ -52,6 +54,8 @@ class FrozenPart:
             told["letterbox"] = dataclasses.asdict(self.letterbox)
         if self.crops:
             told["crops"] = self.crops
+        if not self.mirrored:
+            told["mirrored"] = False
         if self.encoder.colors is not None:
             told["colors"] = True
         return told
@@ -67,12 +71,18 @@ class FrozenPart:
                     found.append(to_pixels(crop(photo, example.key, number), size, self.letterbox))
         except ImageError as error:
             return error
-        return np.stack([view for pixels in found for view in (pixels, pixels[:, ::-1])])
+        sides = (1, -1)[: self._sides]
+        return np.stack([pixels[:, ::side] for pixels in found for side in sides])
 
     def blank(self) -> np.ndarray:
         """Zeros in the shape of `views`."""
         channels = 3 + (self.letterbox is not None)
-        return np.zeros((2 + 2 * self.crops, self.image_size, self.image_size, channels), dtype=np.uint8)
+        views = self._sides * (1 + self.crops)
+        return np.zeros((views, self.image_size, self.image_size, channels), dtype=np.uint8)
+
+    @property
+    def _sides(self) -> int:
+        return 1 + self.mirrored
 
     def on(self, device: torch.device) -> Callable[[np.ndarray], list[np.ndarray]]:
         """A function from uint8 (batch, height, width, 3) to maps, float16 (batch, channels, rows, columns),

@@ -77,7 +77,12 @@ class Start:
             return cls(
                 vocabulary, model.options, dict(model.state_dict()), contents.get("confidence"), search
             )
-        bundle = Bundle.load(path if path.exists() else _installed(name, path))
+        return cls.of(Bundle.load(path if path.exists() else _installed(name, path)), name)
+
+    @classmethod
+    def of(cls, bundle: Bundle, name: str) -> Start:
+        """The model of a bundle, which errors call `name`, with all that it was taught. Raises `DataError`
+        if it does not say how it is built."""
         try:
             options = read_model(bundle.manifest["training"]["model"])
         except (KeyError, TypeError, DataError):

@@ -109,6 +109,17 @@ def test_crops_are_views_too(tmp_path, encoder, examples) -> None:
     assert not torch.equal(views[2], views[4])
 
 
+def test_photos_that_are_never_mirrored_have_half_the_views(tmp_path, encoder, examples) -> None:
+    both, plain = (build(tmp_path, encoder, examples[:3], crops=1, mirrored=sides) for sides in (True, False))
+    rows = torch.tensor([0, 2])
+    for view in range(2):
+        views = torch.full((2,), view)
+        for one, other in zip(plain.maps(rows, views, CPU), both.maps(rows, 2 * views, CPU), strict=True):
+            assert torch.equal(one, other)
+    with pytest.raises(IndexError):
+        plain.maps(rows, torch.tensor([2, 2]), CPU)
+
+
 class Counter:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.loaded = 0

@@ -132,7 +132,7 @@ def add_output_arguments(group: argparse._ArgumentGroup) -> None:
         type=Path,
         metavar="FILE",
         help="write captions as approved or edited in a gallery, and none for rejected ones; or as changed in"
-        " the CSV of captioner batch",
+        " the CSV or JSON lines of captioner batch",
     )
     group.add_argument(
         "--replace-existing",
