@@ -9,7 +9,7 @@ import onnxruntime
 from onnx import TensorProto
 
 _LEAST_BYTES = 4096
-"""Of a tensor that is referred to."""
+"""Smaller tensors stay in both graphs."""
 
 
 def refer_to(model: onnx.ModelProto, content: bytes, file: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,3 +25,9 @@ class Authority:
         certificate.write_bytes(b"".join(one.bytes() for one in issued.cert_chain_pems))
         key.write_bytes(issued.private_key_pem.bytes())
         return certificate, key
+
+
+def shown_certificate(address: str) -> str:
+    """The certificate, in PEM, that is shown at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    return ssl.get_server_certificate((host, int(port)))

@@ -45,7 +45,7 @@ class GalleryOptions:
     """How a gallery is made."""
 
     title: str | None = None
-    """Of the page; None for the name of the folder of photos."""
+    """The title of the page; None for the name of the folder of photos."""
     link_photos: bool = False
     """Whether views show the original files where a browser can, instead of copies of at most 1280 pixels."""
     limits: ImageLimits = DEFAULT_LIMITS
