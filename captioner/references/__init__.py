@@ -56,10 +56,9 @@ def read_references(
 
     `split` keeps the images of one split, or of several joined by `+` ("train+restval"). `split_lists`
     maps the names of splits to list files (`Flickr_8k.trainImages.txt`) for formats that hold none.
-    Blank captions and images without a caption are left out; HTML entities are the characters that they stand
-    for. Raises `DataError` for anything that cannot be
-    read, is malformed or repeated, leaves no image, or, unless `divided` is False, has no spaces between
-    words.
+    Blank captions and images without a caption are left out. HTML entities become the characters that they
+    stand for. Raises `DataError` for anything that cannot be read, is malformed or repeated, leaves no image,
+    or, unless `divided` is False, has no spaces between words.
     """
     path = Path(path)
     images = _captioned(path, _read_folder(path) if path.is_dir() else _parse(path, read_text(path)))

@@ -379,7 +379,7 @@ def test_what_else_a_file_is(data: bytes, kind: str) -> None:
         open_image(data)
     said = str(raised.value)
     assert said.startswith("not an image in a known format (") and f"): it is {kind}" in said
-    assert "secret" not in said and "Tagebuch" not in said  # whoever reads it may not know the file
+    assert "secret" not in said and "Tagebuch" not in said  # an error quotes no content of the file
 
 
 @pytest.mark.parametrize("data", [bytes(300), b"\1\2\3 text", b"<!---->" * 35 + b"\0" * 11, b"\xc3" * 300])

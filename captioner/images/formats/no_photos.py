@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _MARKUP = rb"(?:\xef\xbb\xbf)?\s*(?:<[?!].*?)?"  # a declaration and comments
-# What is tried first comes first: the last is what many of the others also are.
+# Tried in this order. Many of the others are text, too, which is therefore the last.
 _KINDS = {
     "a pointer of Git LFS; git lfs pull gets the file": rb"version https://git-lfs",
     "an HTML page": _MARKUP + rb"<(?i:!doctype html|html|head|body)\b",
