@@ -19,6 +19,9 @@ from captioner_server.rpc.message_guard import Content, check_message, malformed
 from captioner_server.rpc.pace import Pace
 
 _CROWDED_S, _RECHECK_S = 2.0, 0.5
+_CANCELLATION_S = 0.2
+"""A call that is cancelled within its message looks as if it had none until gRPC reports the cancellation, a
+few iterations of the event loop later."""
 _LARGE_BYTES = 256 * 1024
 """Smaller contents of messages are copied faster than they are taken apart."""
 _PACE = Pace()
@@ -84,8 +87,10 @@ async def read(context: grpc.aio.ServicerContext) -> Received | None:
 
 
 async def read_one(context: grpc.aio.ServicerContext) -> Received:
-    """The one message of a call. Raises `RequestError` if there is none."""
+    """The one message of a call. Raises `RequestError` if there is none, and `asyncio.CancelledError` if the
+    caller has gone."""
     if (received := await read(context)) is None:
+        await asyncio.sleep(_CANCELLATION_S)
         raise malformed()
     return received
 
