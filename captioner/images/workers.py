@@ -43,8 +43,6 @@ class DecodeWorkers:
         self.count = count or available_cores()
         self.image_s = 0.0
         """Recent time to decode an image, in seconds."""
-        self.lost = 0
-        """Processes that were killed from outside, for instance by the system when memory ran out."""
         self._max_cpu_s = max_cpu_s
         # The last one first, so that those that have been started come first.
         self._idle: queue.LifoQueue[WorkerProcess] = queue.LifoQueue()
@@ -71,7 +69,6 @@ class DecodeWorkers:
                     self.image_s += _SMOOTHING * (time.monotonic() - started - self.image_s)
                     return pixels
                 except WorkerLostError:  # killed from outside: most likely it was not this image's fault
-                    self.lost += 1
                     worker = self._exchange(worker)
             raise DecodingInterruptedError(
                 "the process that decoded the image was killed repeatedly, most likely for want of memory"

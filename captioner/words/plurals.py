@@ -99,11 +99,6 @@ def plurals(noun: str) -> tuple[str, ...]:
     return (f"{noun}s",)
 
 
-def plural(noun: str) -> str:
-    """The usual plural."""
-    return plurals(noun)[0]
-
-
 def singulars(noun: str) -> tuple[str, ...]:
     """What a lower-case plural may be the plural of, usually one noun; nothing if it is no plural."""
     if noun in _SINGULARS:

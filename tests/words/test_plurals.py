@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from captioner.words.plurals import is_plural, plural, plurals, singulars
+from captioner.words.plurals import is_plural, plurals, singulars
 
 PAIRS = """
     ski:skis wolf:wolves church:churches stomach:stomachs roof:roofs knife:knives glove:gloves
@@ -31,22 +31,22 @@ SINGULAR = """
 @pytest.mark.parametrize("pair", PAIRS.split())
 def test_a_plural_and_its_singular(pair: str) -> None:
     one, several = pair.split(":")
-    assert plural(one) == several
+    assert plurals(one)[0] == several
     assert one in singulars(several)
     assert singulars(one) == ()
     assert (is_plural(one), is_plural(several)) == (False, True)
-    assert plural(several) == several
+    assert plurals(several)[0] == several
 
 
 @pytest.mark.parametrize("noun", INVARIANT.split())
 def test_some_plurals_are_their_singulars(noun: str) -> None:
-    assert plural(noun) == noun
+    assert plurals(noun)[0] == noun
     assert not is_plural(noun)
 
 
 @pytest.mark.parametrize("noun", PLURAL_ONLY.split())
 def test_some_nouns_are_always_plurals(noun: str) -> None:
-    assert plural(noun) == noun
+    assert plurals(noun)[0] == noun
     assert is_plural(noun)
 
 

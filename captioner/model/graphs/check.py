@@ -43,7 +43,7 @@ _CHILDREN = {
     "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
     "sparse": {1: "tensor", 2: "tensor"},
 }
-_DIMENSIONS, _KIND, _INT64_DATA, _NAME, _RAW_DATA, _EXTERNAL_DATA, _LOCATION = 1, 2, 7, 8, 9, 13, 14
+_KIND, _INT64_DATA, _NAME, _RAW_DATA, _EXTERNAL_DATA, _LOCATION = 2, 7, 8, 9, 13, 14
 _INPUT, _OUTPUT, _OPERATOR, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7
 _ATTRIBUTE_NAME, _INT, _INTS = 1, 3, 8
 _KEY, _VALUE = 1, 2

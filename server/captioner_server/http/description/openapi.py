@@ -241,7 +241,7 @@ def _object(required: str, **properties: Any) -> dict[str, Any]:
 
 
 _LOG_PROB = {"type": "number", "maximum": 0, "description": "natural logarithm of the probability"}
-_TEXT, _NUMBER, _COUNT, _BOOLEAN = ({"type": kind} for kind in ("string", "number", "integer", "boolean"))
+_TEXT, _COUNT, _BOOLEAN = ({"type": kind} for kind in ("string", "integer", "boolean"))
 _MODEL_TYPES: dict[Any, dict[str, Any]] = {
     str: _TEXT,
     int: _COUNT,

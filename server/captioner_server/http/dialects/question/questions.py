@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.requests import Request
 
@@ -26,8 +26,6 @@ from captioner_server.intake.door import MAX_SMALL_BYTES
 from captioner_server.intake.ticket import Ticket, current_ticket
 from captioner_server.observation.call import current_call
 from captioner_server.options import ServerOptions
-
-T = TypeVar("T")
 
 OWN_NAMES = ("captioner", "default")
 """Names of the default model, beside that which it is served as."""
