@@ -194,10 +194,10 @@ class Inputs:
             return ImageUnreadableError("not an http or https URL; batch --engine ray reads object stores")
         if not self.allows_urls:
             return ImageUnreadableError("is a URL; --allow-urls fetches http and https URLs")
-        from captioner.images.fetch import fetch
+        from captioner.images.fetch import Fetch
 
         try:
-            return fetch(url, self.limits.max_bytes)
+            return Fetch(url, self.limits.max_bytes).run()
         except ImageError as error:
             return error
 
