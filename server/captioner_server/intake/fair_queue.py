@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 BULK_SHARE = 0.25
 """Minimum share of bulk work while interactive calls wait too."""
+_BULK_RATE = BULK_SHARE / (1 - BULK_SHARE)
 _MOST_OWING = 1024
 """About the most callers whose debts are remembered while they do not wait."""
 
@@ -103,8 +104,7 @@ class _Line(Generic[T]):
 class FairQueue(Generic[T]):
     """Items must be hashable, and each is in the queue once."""
 
-    def __init__(self, bulk_share: float = BULK_SHARE) -> None:
-        self._bulk_rate = bulk_share / (1 - bulk_share)
+    def __init__(self) -> None:
         self._lines: tuple[_Line[T], _Line[T]] = (_Line(), _Line())  # interactive, bulk
         self._askers: dict[T, tuple[Asker, float]] = {}  # with the costs of their items
         self._owed = 0.0  # to bulk work, for interactive items taken before it
@@ -140,7 +140,7 @@ class FairQueue(Generic[T]):
         if asker.bulk:
             self._owed = max(0.0, self._owed - cost)
         elif self._lines[True].items:
-            self._owed += cost * self._bulk_rate
+            self._owed += cost * _BULK_RATE
         return item
 
     def charge_more(self, asker: Asker, more: float) -> None:
@@ -167,6 +167,6 @@ class FairQueue(Generic[T]):
                 yield other[0]
                 other = next(bulk, None)
             elif first:
-                owed += first[1] * self._bulk_rate if other else 0.0
+                owed += first[1] * _BULK_RATE if other else 0.0
                 yield first[0]
                 first = next(interactive, None)
