@@ -57,7 +57,7 @@ class ChatCompletions:
             question,
             format_field="tools" if function else "response_format",
             function=function.name if function else "",
-            details=take(streaming, "include_usage", bool, False),
+            include_usage=take(streaming, "include_usage", bool, False),
         )
 
     async def answer(self, question: Question, ticket: Ticket) -> Response:
@@ -78,7 +78,7 @@ class ChatCompletions:
             {**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}]}
             for delta, reason in (*((delta, None) for delta in deltas), ({}, end))
         ]
-        if question.details:
+        if question.include_usage:
             chunks.append({**head, "choices": [], "usage": _usage(reply)})
         return events(chunks, end=b"data: [DONE]\n\n")
 

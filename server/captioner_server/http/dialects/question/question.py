@@ -31,8 +31,8 @@ class Question:
     """The field of the request that holds the format, for errors."""
     function: str = ""
     """The function that the answer calls, with the format as the schema of its arguments; "" for none."""
-    details: Any = None
-    """What else the protocol needs for its answer."""
+    include_usage: bool = False
+    """Whether a stream ends with how many tokens there were."""
 
     def size_of(self) -> int:
         """Its size in bytes."""
