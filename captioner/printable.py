@@ -1,4 +1,5 @@
-"""Text for people: what others wrote, such as names of files and captions, safe for a terminal; numbers."""
+"""Text for people: what others wrote, such as names of files and captions, safe for a terminal, and
+for pictures and pages; numbers."""
 
 from __future__ import annotations
 
@@ -31,9 +32,27 @@ def printable(text: str) -> str:
     return "".join(one if place in kept else _escape(one) for place, one in enumerate(text))
 
 
+def clean(text: str) -> str:
+    """One line of text that is safe to draw and to write as UTF-8.
+
+    Control and direction-override characters become spaces, so that a name cannot reorder or break its line;
+    lone surrogates, from file names that are not UTF-8, become U+FFFD.
+    """
+    kept = (_replacement(letter) for letter in text)
+    return " ".join("".join(kept).split())
+
+
 def counted(count: int, noun: str) -> str:
     """The number and the noun, in the plural if it is not one."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _replacement(letter: str) -> str:
+    category = unicodedata.category(letter)
+    if category == "Cs":
+        return "\N{REPLACEMENT CHARACTER}"
+    # Joiners shape emoji and the scripts of India and Persia; other format characters only mislead.
+    return " " if category in ("Cc", "Cf", "Zl", "Zp") and letter not in "\u200c\u200d" else letter
 
 
 def _escape(character: str) -> str:

@@ -1,10 +1,11 @@
-"""Text from others on a terminal."""
+"""Text from others on a terminal, in a picture or on a page."""
 
 from __future__ import annotations
 
 import pytest
+from support.captions import HOSTILE_TEXTS
 
-from captioner.printable import printable
+from captioner.printable import clean, printable
 
 
 @pytest.mark.parametrize(
@@ -24,3 +25,10 @@ from captioner.printable import printable
 )
 def test_what_a_terminal_does_not_show_as_itself_is_escaped(text, shown) -> None:
     assert printable(text) == shown
+
+
+@pytest.mark.parametrize("text", HOSTILE_TEXTS)
+def test_clean_text_is_one_line_that_can_be_written(text) -> None:
+    cleaned = clean(text)
+    assert cleaned.encode("utf-8")
+    assert not set(cleaned) & set("\n\t\r\0\x1b\u202e")

@@ -16,7 +16,7 @@ from captioner.files.destination import check_writable, replacing
 from captioner.files.locks import taking_turns
 from captioner.folder.outputs.options import Record, unchanged
 from captioner.folder.records import parse_line, table_rows
-from captioner.overlay.text import clean
+from captioner.printable import clean
 from captioner.references.bounded import read_text
 from captioner.references.tables import is_csv, is_listed
 from captioner.surrogates import escape_surrogates, image_of

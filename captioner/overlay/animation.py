@@ -19,7 +19,8 @@ from captioner.overlay.canvas import INK, MUTED, Canvas, text_width
 from captioner.overlay.scene import OverlayOptions, Scene, ShownWord, make_scene
 from captioner.overlay.styles import DEFAULT_STYLE, find_style
 from captioner.overlay.styles.style import Field, Style
-from captioner.overlay.text import clean, fit, font_for
+from captioner.overlay.text import fit, font_for
+from captioner.printable import clean
 from captioner.results import Caption
 
 MAX_ASPECT = 1.5

@@ -12,7 +12,8 @@ from captioner.maps.saliency import fit_photo
 from captioner.overlay.canvas import MUTED, Canvas, text_width
 from captioner.overlay.scene import DEFAULT_WIDTH, Scene, ShownWord
 from captioner.overlay.styles.style import Style
-from captioner.overlay.text import clean, font_for, wrap
+from captioner.overlay.text import font_for, wrap
+from captioner.printable import clean
 from captioner.words.english import is_function_word
 
 MIN_PANEL_WIDTH = 80

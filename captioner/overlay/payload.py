@@ -12,7 +12,7 @@ from PIL import Image
 
 from captioner.maps.saliency import Map, display_range, fit_photo, resample, stops
 from captioner.overlay.scene import OverlayOptions, ShownWord, probability
-from captioner.overlay.text import clean
+from captioner.printable import clean
 from captioner.results import Caption
 from captioner.words.english import is_function_word
 

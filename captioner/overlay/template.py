@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-from captioner.overlay.text import clean
+from captioner.printable import clean
 
 _FOLDER = resources.files("captioner.overlay") / "templates"
 

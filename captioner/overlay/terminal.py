@@ -21,8 +21,7 @@ from captioner.maps.saliency import blend, relative
 from captioner.overlay.render import render_overlay
 from captioner.overlay.scene import ShownWord, show_word
 from captioner.overlay.terminal_images import encode, protocol_of
-from captioner.overlay.text import clean
-from captioner.printable import printable
+from captioner.printable import clean, printable
 from captioner.results import Caption
 
 SURE, UNSURE = 0.6, 0.3

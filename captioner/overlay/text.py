@@ -1,4 +1,4 @@
-"""Draws any text in a font that has its letters, if one is installed."""
+"""Fonts that have the letters of a text, if one is installed, and texts made to fit a width."""
 
 from __future__ import annotations
 
@@ -24,24 +24,6 @@ _FALLBACKS = (
     "Arial Unicode.ttf",
 )
 _MISSING = "\uffff"  # a noncharacter: every font draws its box for a missing letter
-
-
-def clean(text: str) -> str:
-    """One line of text that is safe to draw and to write as UTF-8.
-
-    Control and direction-override characters become spaces, so that a name cannot reorder or break its line;
-    lone surrogates, from file names that are not UTF-8, become U+FFFD.
-    """
-    kept = (_replacement(letter) for letter in text)
-    return " ".join("".join(kept).split())
-
-
-def _replacement(letter: str) -> str:
-    category = unicodedata.category(letter)
-    if category == "Cs":
-        return "\N{REPLACEMENT CHARACTER}"
-    # Joiners shape emoji and the scripts of India and Persia; other format characters only mislead.
-    return " " if category in ("Cc", "Cf", "Zl", "Zp") and letter not in "\u200c\u200d" else letter
 
 
 @lru_cache(maxsize=64)

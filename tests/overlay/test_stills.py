@@ -14,7 +14,7 @@ from support.captions import HOSTILE_TEXTS, blob, make_caption
 from captioner.errors import DataError, ImageUnreadableError, OptionsError
 from captioner.overlay.figure import choose_grid
 from captioner.overlay.styles import ANIMATION, PAGE, PICTURE, STYLES, find_style
-from captioner.overlay.text import clean, font_for
+from captioner.overlay.text import font_for
 from captioner.results import Caption, Word
 from captioner_client import render_overlay
 
@@ -149,13 +149,6 @@ def test_captions_without_usable_maps_are_refused(photo, attention):
 def test_a_missing_photo_is_an_image_error(tmp_path):
     with pytest.raises(ImageUnreadableError):
         render_overlay(tmp_path / "missing.jpg", make_caption())
-
-
-@pytest.mark.parametrize("text", HOSTILE_TEXTS)
-def test_clean_text_is_one_line_that_can_be_written(text):
-    cleaned = clean(text)
-    assert cleaned.encode("utf-8")
-    assert not set(cleaned) & set("\n\t\r\0\x1b\u202e")
 
 
 def test_a_white_photo_has_an_edge():

@@ -14,7 +14,7 @@ from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
 from captioner.images.opening import open_image
 from captioner.overlay.payload import encode_photo, make_payload
 from captioner.overlay.scene import OverlayOptions, show_word
-from captioner.overlay.text import clean
+from captioner.printable import clean
 from captioner.results import Alternative, Caption, Word
 from captioner.retrieval.duplicates import fingerprint
 

@@ -16,7 +16,8 @@ from captioner.maps.saliency import colorize, fit_photo
 from captioner.overlay.canvas import MUTED, RULE, Canvas, text_width
 from captioner.overlay.scene import DEFAULT_WIDTH, Scene, ShownWord
 from captioner.overlay.styles.style import Style
-from captioner.overlay.text import clean, font_for, wrap
+from captioner.overlay.text import font_for, wrap
+from captioner.printable import clean
 
 
 def draw_matrix(scene: Scene) -> Image.Image:
