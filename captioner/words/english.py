@@ -1,15 +1,6 @@
-"""English words that caption rules know, and articles.
-
-Articles go by the sound of the next word: "an orange", "an hour", "a uniform".
-"""
+"""English words that caption rules know."""
 
 from __future__ import annotations
-
-import re
-import unicodedata
-
-from captioner.words.plurals import is_plural
-from captioner.words.tokens import tokenize
 
 ARTICLES = ("a", "an")
 
@@ -88,44 +79,7 @@ UNCOUNTED = frozenset(
 )
 """Nouns that take no article though they are singular."""
 
-# "Use a before consonant sounds and an before vowel sounds" is the rule of the Chicago Manual of Style. The
-# exceptions from spelling are those in captions of COCO and Flickr and names of ImageNet, and their kin.
-_VOWEL_SOUND = re.compile(
-    r"""
-    (?! eu | ewe | u\b | u[kv] | us[aeiu] | us\b | usb\b | usps\b | ups\b | ufo | ubiq | ugand  # as "you"
-      | uni(?!de|ll|m|n|ro|ss) | unanim | ur[aeiou] | ut[aeio]
-      | one(?:s|self)?\b | once\b | ouija                                                    # as "won"
-    ) [aeiou]
-    | hour | honest | honou?r | heir | hors\b
-    | 8 | 1[18](?!\d)                                                       # eight, eleven, eighteen
-    | [fhlmnrsx]\b | (?:hd|hdtv|lcd|led|mlb|mp3|mri|nba|nfl|nhl|rv|suv|xbox)s?\b   # letters: x-ray
-    """,
-    re.VERBOSE,
-)
-
 
 def is_function_word(word: str) -> bool:
     """Whether it is one of `FUNCTION_WORDS`, in capitals or not."""
     return word.lower() in FUNCTION_WORDS
-
-
-def article(said: str, following: str) -> str:
-    """The word `said`, or the article that it should be before the word `following` ("" at the end)."""
-    if said not in ARTICLES or following in ARTICLES:
-        return said
-    # Without accents: "éclair" sounds as it starts.
-    plain = unicodedata.normalize("NFD", following.lower())
-    if not re.match("[a-z0-9]", plain):
-        return said
-    return "an" if _VOWEL_SOUND.match(plain) else "a"
-
-
-def with_article(name: str) -> str:
-    """A name of one or more words with its article, if it takes one: a giant panda, an owl, jeans."""
-    return name if stands_alone(name) else f"{article('a', tokenize(name)[0])} {name}"
-
-
-def stands_alone(name: str) -> bool:
-    """Whether a name of one or more words takes no article: jeans, people, furniture."""
-    last = tokenize(name)[-1]
-    return is_plural(last) or last in UNCOUNTED

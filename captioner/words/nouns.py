@@ -1,5 +1,6 @@
 """Articles and the nouns they stand before: "an owl", but "some scissors" and "some milk".
 
+"a" and "an" go by the sound of the next word: "an orange", "an hour", "a uniform".
 A model chooses "a" before it knows the noun. Words are replaced one for one, so that each keeps its
 probability and its map: "a" becomes "an" or "some", "women" after "a" becomes "woman", "is" after a plural
 "are".
@@ -7,19 +8,13 @@ probability and its map: "a" becomes "an" or "some", "women" after "a" becomes "
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Sequence
 
-from captioner.words.english import (
-    ARTICLES,
-    COLORS,
-    FOREIGN,
-    FUNCTION_WORDS,
-    MEN,
-    UNCOUNTED,
-    WOMEN,
-    article,
-)
+from captioner.words.english import ARTICLES, COLORS, FOREIGN, FUNCTION_WORDS, MEN, UNCOUNTED, WOMEN
 from captioner.words.plurals import is_plural, singulars
+from captioner.words.tokens import tokenize
 
 _BETWEEN = COLORS | frozenset(
     """large big small tiny huge tall long short old young new beautiful pretty bright dark dirty clean
@@ -36,6 +31,43 @@ _OF_SEVERAL = {"is": "are", "was": "were", "has": "have"}
 
 REPLACED = frozenset((*ARTICLES, *_OF_SEVERAL, *filter(is_plural, _PERSONS)))
 """Words that `agreed` may replace."""
+
+# "Use a before consonant sounds and an before vowel sounds" is the rule of the Chicago Manual of Style. The
+# exceptions from spelling are those in captions of COCO and Flickr and names of ImageNet, and their kin.
+_VOWEL_SOUND = re.compile(
+    r"""
+    (?! eu | ewe | u\b | u[kv] | us[aeiu] | us\b | usb\b | usps\b | ups\b | ufo | ubiq | ugand  # as "you"
+      | uni(?!de|ll|m|n|ro|ss) | unanim | ur[aeiou] | ut[aeio]
+      | one(?:s|self)?\b | once\b | ouija                                                    # as "won"
+    ) [aeiou]
+    | hour | honest | honou?r | heir | hors\b
+    | 8 | 1[18](?!\d)                                                       # eight, eleven, eighteen
+    | [fhlmnrsx]\b | (?:hd|hdtv|lcd|led|mlb|mp3|mri|nba|nfl|nhl|rv|suv|xbox)s?\b   # letters: x-ray
+    """,
+    re.VERBOSE,
+)
+
+
+def article(said: str, following: str) -> str:
+    """The word `said`, or the article that it should be before the word `following` ("" at the end)."""
+    if said not in ARTICLES or following in ARTICLES:
+        return said
+    # Without accents: "éclair" sounds as it starts.
+    plain = unicodedata.normalize("NFD", following.lower())
+    if not re.match("[a-z0-9]", plain):
+        return said
+    return "an" if _VOWEL_SOUND.match(plain) else "a"
+
+
+def with_article(name: str) -> str:
+    """A name of one or more words with its article, if it takes one: a giant panda, an owl, jeans."""
+    return name if stands_alone(name) else f"{article('a', tokenize(name)[0])} {name}"
+
+
+def stands_alone(name: str) -> bool:
+    """Whether a name of one or more words takes no article: jeans, people, furniture."""
+    last = tokenize(name)[-1]
+    return is_plural(last) or last in UNCOUNTED
 
 
 def is_settled(words: Sequence[str]) -> bool:

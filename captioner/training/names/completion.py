@@ -22,7 +22,7 @@ from captioner.options import CaptionOptions
 from captioner.training.data.feature_cache import FeatureCache
 from captioner.training.data.stored_arrays import at_once
 from captioner.training.names.stand_ins import count_stand_ins, named_things, replaced
-from captioner.words.english import with_article
+from captioner.words.nouns import with_article
 from captioner.words.tokens import tokenize
 
 CONSTRAINED_BEAM = 8

@@ -8,7 +8,7 @@ import numpy as np
 
 from captioner.model.vocabulary import Vocabulary
 from captioner.training.data.examples import Example
-from captioner.words.english import with_article
+from captioner.words.nouns import with_article
 from captioner.words.tokens import tokenize
 
 EXACT = 0.7

@@ -12,8 +12,9 @@ from functools import cache
 from typing import NamedTuple
 
 from captioner.words.coco import PHRASES
-from captioner.words.english import COLORS, UNCOUNTED, is_function_word, stands_alone
+from captioner.words.english import COLORS, UNCOUNTED, is_function_word
 from captioner.words.imagenet import class_words
+from captioner.words.nouns import stands_alone
 from captioner.words.tokens import tokenize
 
 PERSON = "person"

@@ -20,7 +20,7 @@ from captioner.training.names.label_words import draw, known_words, related_word
 from captioner.training.objectives.base import Objective
 from captioner.training.objectives.cross_entropy import CrossEntropyOptions, cross_entropy
 from captioner.training.run import Run, Step
-from captioner.words.english import with_article
+from captioner.words.nouns import with_article
 
 FEWEST = 60
 """Occurrences that a word needs in captions to tell what follows it."""

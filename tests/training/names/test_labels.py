@@ -29,7 +29,7 @@ from captioner.training.objectives.cross_entropy import cross_entropy
 from captioner.training.objectives.label_likelihood import FEWEST, continuations
 from captioner.training.weights import checkpoint
 from captioner.training.weights.start import Start
-from captioner.words.english import with_article
+from captioner.words.nouns import with_article
 
 CAPTIONED = dataclasses.replace(squares.options().data[0], repeat=4)
 PURPLE = (200, 40, 200)
