@@ -14,7 +14,6 @@ from captioner.overlay.payload import packed_colormap
 from captioner.overlay.scene import OverlayOptions
 from captioner.words import forms
 from captioner.words.alt_text import alt_text_rules
-from captioner.words.english import FUNCTION_WORDS
 from captioner_server.http.pages.static_file import StaticFile
 
 _STYLES = ("theme.css", "view.css", "gallery.css", "page.css")
@@ -73,7 +72,6 @@ def page_routes(patience_s: float) -> list[Route]:
     settings = {
         "alpha": options.alpha,
         "colormap": packed_colormap(options.colormap),
-        "smallWords": sorted(FUNCTION_WORDS),
         "forms": forms.table(),
         "altText": alt_text_rules(),
     }

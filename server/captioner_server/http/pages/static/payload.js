@@ -17,7 +17,7 @@ function displayRange(weights, [rows, columns]) {
 
 function wordPayload(word, settings) {
   const shown = {
-    text: word.text, small: settings.smallWords.includes(word.text.toLowerCase()),
+    text: word.text, small: settings.forms.small.includes(word.text.toLowerCase()),
     probability: Math.exp(Math.min(0, word.log_prob)), sentinel: word.sentinel ?? null,
   };
   if (!word.attention) return shown;
