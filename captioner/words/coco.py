@@ -141,7 +141,8 @@ ENDS = frozenset(
 """Words that can follow "orange" as a fruit."""
 
 
-def _entries(text: str) -> dict[str, list[str]]:
+def entries_of(text: str) -> dict[str, list[str]]:
+    """The names in each line `kind: name, name`. A line that begins with spaces goes on with the last."""
     entries = {}
     for line in text.replace("\n    ", " ").strip().splitlines():
         category, _, synonyms = line.partition(":")
@@ -173,7 +174,7 @@ def _compounds() -> frozenset[tuple[str, ...]]:
     return frozenset(words for words in found if words[1:] not in found)
 
 
-CATEGORIES = _entries(_SYNONYMS)
+CATEGORIES = entries_of(_SYNONYMS)
 """The other words for each of the 80 categories."""
 PHRASES = _phrases()
 """Words in a row, lower case, and the category that they name; None where they only sound like one."""

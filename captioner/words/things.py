@@ -8,10 +8,9 @@ bodies, and of what is not seen ("air", "way").
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 
-from captioner.words.coco import CATEGORIES, in_both_numbers
+from captioner.words.coco import CATEGORIES, entries_of, in_both_numbers
 from captioner.words.imagenet import class_words
 from captioner.words.plurals import plurals
 from captioner.words.tokens import tokenize
@@ -113,16 +112,11 @@ sky: cloud, fog, lightning, moon, rain, rainbow, storm, sun, sunset
 """
 
 
-def _entries(text: str) -> Iterator[tuple[str, str]]:
-    for line in text.replace("\n    ", " ").strip().splitlines():
-        kind, _, names = line.partition(":")
-        yield from ((" ".join(name.split()), kind) for name in names.split(","))
-
-
 @cache
 def more_general() -> dict[str, str]:
     """The next more general name of each thing, "" for the most general: dalmatian, dog, animal."""
-    known = {kind: "" for _, kind in _entries(_KINDS) if kind} | dict(_entries(_KINDS))
+    kinds = entries_of(_KINDS)
+    known = {kind: "" for kind in kinds if kind} | {name: kind for kind in kinds for name in kinds[kind]}
     for category, synonyms in CATEGORIES.items():
         for name in (one for one in synonyms if " of " not in one):
             # A "ball" is not the more special one of "sports balls".
