@@ -134,12 +134,6 @@ _NO_OBJECTS = """
 _ANIMALS = ("bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe")
 _OF_ANIMALS = ("baby", "adult", "male", "female")
 
-ENDS = frozenset(
-    """a an the and or but with on in at by of from for to into onto over under near next beside behind
-    between is are was were that which while as sitting laying lying sits lays hanging cut sliced""".split()  # noqa: SIM905
-)
-"""Words that can follow "orange" as a fruit."""
-
 
 def entries_of(text: str) -> dict[str, list[str]]:
     """The names in each line `kind: name, name`. A line that begins with spaces goes on with the last."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from captioner.words.coco import ENDS
 from captioner.words.english import COLORS
 
 RARE_COLORS = frozenset(
@@ -18,6 +17,12 @@ TINTS = frozenset(
     mustard olive orange peach plum rose ruby salmon tangerine violet""".split()  # noqa: SIM905
 )
 """Things whose names are colours, too: "an orange" is a thing, "an orange helmet" is not."""
+
+ENDS = frozenset(
+    """a an the and or but with on in at by of from for to into onto over under near next beside behind
+    between is are was were that which while as sitting laying lying sits lays hanging cut sliced""".split()  # noqa: SIM905
+)
+"""Words that can follow "orange" as a fruit."""
 
 
 def is_color(words: Sequence[str], place: int, ends_name: Callable[[str], bool] = ENDS.__contains__) -> bool:

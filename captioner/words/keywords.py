@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from captioner.words.coco import ENDS, PHRASES
-from captioner.words.colors import RARE_COLORS, TINTS, is_color
+from captioner.words.coco import PHRASES
+from captioner.words.colors import ENDS, RARE_COLORS, TINTS, is_color
 from captioner.words.english import COLORS, FUNCTION_WORDS
 from captioner.words.plurals import singulars
 from captioner.words.things import more_general, things_by_form
