@@ -41,8 +41,8 @@ def run_pipeline(
     batches: Iterable[Sequence[Callable[[], Loaded]]],
     process: Callable[[list[Loaded]], Result],
     *,
+    lanes: int,
     workers: int | None = None,
-    lanes: int = 1,
     stop: threading.Event | None = None,
 ) -> Generator[Result, None, None]:
     """`process` applied to each batch of loaded images, in order.

@@ -56,7 +56,7 @@ class RecordedSource:
 
     keeps_order, sequential = True, False
 
-    def __init__(self, path: Path, root: Path | None = None) -> None:
+    def __init__(self, path: Path, root: Path | None) -> None:
         """Photos in the folder `root` are found if the accents in their names are composed otherwise."""
         self.path, self.left_out, self._root = path, LeftOut(), root
         self._lost = set[int]()

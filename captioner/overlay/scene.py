@@ -12,7 +12,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from captioner.errors import DataError, OptionsError
-from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
+from captioner.images.limits import ImageLimits
 from captioner.images.opening import open_image
 from captioner.images.sources import ImageInput
 from captioner.maps.colors import COLORMAPS, DEFAULT_ALPHA, DEFAULT_COLORMAP
@@ -80,11 +80,7 @@ class Scene:
 
 
 def make_scene(
-    image: ImageInput,
-    caption: Caption,
-    options: OverlayOptions,
-    default_width: int,
-    limits: ImageLimits = DEFAULT_LIMITS,
+    image: ImageInput, caption: Caption, options: OverlayOptions, default_width: int, limits: ImageLimits
 ) -> Scene:
     """Open the image, no larger than a picture of `options.width` or `default_width` needs, and select the
     words.

@@ -190,7 +190,7 @@ def make_target(addresses: Sequence[str]) -> str:
     return f"{scheme}:{','.join(_join(host, port) for host, port in resolved)}"
 
 
-def service_config(max_attempts: int, *, watch: bool = True) -> dict[str, object]:
+def service_config(max_attempts: int, *, watch: bool) -> dict[str, object]:
     """Round robin over the servers, with `watch` over those that report themselves healthy; backoff between
     attempts, which a server overrides with the delay of its RetryInfo (`grpc-retry-pushback-ms`).
 

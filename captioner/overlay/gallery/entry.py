@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from captioner.errors import CaptionerError, DataError, ImageUnreadableError
-from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
+from captioner.images.limits import ImageLimits
 from captioner.images.opening import open_image
 from captioner.overlay.payload import encode_photo, make_payload
 from captioner.overlay.scene import OverlayOptions, show_word
@@ -56,10 +56,7 @@ class Entry:
 
 
 def make_entry(
-    record: Mapping[str, Any],
-    image_root: Path,
-    link_from: Path | None,
-    limits: ImageLimits = DEFAULT_LIMITS,
+    record: Mapping[str, Any], image_root: Path, link_from: Path | None, limits: ImageLimits
 ) -> Entry:
     """Read one record and its photo. `link_from` is the folder of the page if the view links to the
     original. Any problem with the record or the photo becomes the error of the entry."""

@@ -103,7 +103,7 @@ def write_gallery(
     return GallerySummary(page, len(rows), failed)
 
 
-def check_page(page: Path, *, overwrite: bool = False) -> None:
+def check_page(page: Path, *, overwrite: bool) -> None:
     """Raise `OptionsError` for a path that a gallery cannot be written to, before any work is done."""
     if page.suffix.lower() not in (".html", ".htm"):
         raise OptionsError(f"a gallery is an .html file, got {page.name!r}", "output")

@@ -48,7 +48,7 @@ def make_app(
     options: ServerOptions,
     door: Door,
     journal: Journal,
-    gallery: Gallery | None = None,
+    gallery: Gallery | None,
 ) -> Starlette:
     """Build the application."""
     calls = CaptionCalls(models, pictures, options)

@@ -42,7 +42,7 @@ class Pace:
 class BatchProgress:
     """Use as a context."""
 
-    def __init__(self, total: int, left: int, *, quiet: bool = False) -> None:
+    def __init__(self, total: int, left: int, *, quiet: bool) -> None:
         """`left` of `total` images are to be captioned now. When `quiet`, only failures are printed."""
         self._quiet = quiet
         self.done = self.failed = 0
@@ -97,7 +97,7 @@ class BatchProgress:
         if not self._quiet:
             self._console.print(f"captioner: {printable(text)}")
 
-    def summarize(self, failed: int, low_confidence: int = 0) -> None:
+    def summarize(self, failed: int, low_confidence: int) -> None:
         """Print totals, which include earlier runs; captions of too `low_confidence` were left out."""
         seconds = time.monotonic() - self._started
         more = f", {low_confidence} left out (confidence below --min-confidence)" if low_confidence else ""

@@ -23,9 +23,9 @@ class Question:
     format: Any
     """None, "json" or a JSON schema."""
     stream: bool
-    most_tokens: int | None = None
+    most_tokens: int | None
     """Most words of the caption, if the request says so."""
-    stops: tuple[str, ...] = ()
+    stops: tuple[str, ...]
     """What ends the text before it is said."""
     format_field: str = "format"
     """The field of the request that holds the format, for errors."""
