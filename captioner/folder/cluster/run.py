@@ -26,8 +26,6 @@ from captioner.folder.sources.uris import open_place
 
 _NOTE = ".captioner.json"
 """File in OUT that records state beside the parts."""
-_LEFT_OUT = (LowConfidenceError.code,)
-"""Errors that were asked for, which are no failures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +82,18 @@ class RayRun:
             self._shards = cut(found, fingerprint, self._job.ray.images_a_shard)
             wanted = {shard.file for shard in self._shards}
             there = wanted & self._parts.names()
-            failed = self._parts.count_failed(there)
+            # A low confidence was asked for, and is no failure.
+            failed = {
+                name: codes.total() - codes[LowConfidenceError.code]
+                for name, codes in self._parts.count_failed(there).items()
+            }
             for name in sorted(there - failed.keys()):
                 self._report(f"{name} is damaged, and is made again")
-            done = {name for name in failed if not (self._retry_failed and _may_succeed(failed[name]))}
+            done = {name for name in failed if not (self._retry_failed and failed[name])}
             self._pending = [shard for shard in self._shards if shard.file not in done]
             self.total = len(found)
             self.left = sum(len(shard.found) for shard in self._pending)
-            self.failed = sum(
-                number for name in done for code, number in failed[name].items() if code not in _LEFT_OUT
-            )
+            self.failed = sum(failed[name] for name in done)
             self._open = opened.pop_all()
         return self
 
@@ -167,11 +167,6 @@ class RayRun:
         ).iter_rows()
         with watching(ray, actors, settings, self._report):
             yield from rows
-
-
-def _may_succeed(failed: Mapping[str, int]) -> bool:
-    """Whether captioning again may help any of the images without a caption. `failed` counts them by code."""
-    return any(code not in _LEFT_OUT for code in failed)
 
 
 def _read_note(content: bytes | None) -> dict[str, Any]:
