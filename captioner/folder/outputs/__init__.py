@@ -19,8 +19,6 @@ from captioner.folder.outputs.options import OutputOptions
 if TYPE_CHECKING:
     from captioner.folder.state import State
 
-__all__ = ["FORMATS", "Output", "OutputOptions", "choose_format", "make_output"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
