@@ -8,7 +8,8 @@ from pathlib import Path, PurePosixPath
 
 from captioner.errors import DataError, reason_of
 from captioner.files.zip_archive import open_zip
-from captioner.images.suffixes import PICTURES, holds_no_photos, is_of_gallery
+from captioner.images.folders import holds_no_photos, is_of_gallery
+from captioner.images.suffixes import PICTURES
 
 
 def list_images(place: Path) -> list[str]:

@@ -13,8 +13,8 @@ from captioner.errors import DataError, ImageUnreadableError, reason_of
 from captioner.folder.items import Found
 from captioner.folder.sources.selection import Selection
 from captioner.folder.sources.source import LeftOut
+from captioner.images.folders import is_of_gallery
 from captioner.images.limits import too_many_bytes
-from captioner.images.suffixes import is_of_gallery
 from captioner.images.urls import is_url
 
 Stamp = Callable[[os.stat_result], str]

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from unicodedata import normalize
 
-from captioner.images.suffixes import PICTURES, RAW, UNSUPPORTED, holds_no_photos, is_archive
+from captioner.images.folders import holds_no_photos
+from captioner.images.suffixes import PICTURES, RAW, UNSUPPORTED, is_archive
 
 IMAGE_PATTERNS = tuple(f"*.{suffix}" for suffix in sorted((*PICTURES, *RAW, *UNSUPPORTED)))
 """File names taken as images. Unsupported formats (JPEG XL; HEIC without the extra [photos]) are included

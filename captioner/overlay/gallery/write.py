@@ -13,8 +13,8 @@ from captioner.errors import OptionsError, reason_of
 from captioner.files.destination import find_destination, replacing, writing
 from captioner.files.held_folder import Folder
 from captioner.files.whole_folder import folder_aside, sync_folder
+from captioner.images.folders import GALLERY_MARKER
 from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
-from captioner.images.suffixes import GALLERY_MARKER
 from captioner.overlay import template
 from captioner.overlay.gallery.entry import Entry, make_entry
 from captioner.retrieval.duplicates import group
