@@ -29,7 +29,7 @@ from captioner.model.caption_builder import CaptionBuilder
 from captioner.model.detection import Detection
 from captioner.model.graphs.cache import GraphCache
 from captioner.model.graphs.decoder import OnnxStepper
-from captioner.model.graphs.stages import stage
+from captioner.model.graphs.spans import span
 from captioner.model.info import ModelInfo
 from captioner.model.installed import model_folder
 from captioner.model.misfits import misfits_of
@@ -268,7 +268,7 @@ class Captioner(ModelDescription):
         encoded = self._encode(pixels, masks) if encoded is None else encoded
         encoded = encoded.with_heads([one.attention_head for one in resolved])
         include = [[self.bundle.vocabulary.forms(word) for word in one.include] for one in resolved]
-        with stage("search"):
+        with span("search"):
             misfits = self._misfits if any(include) else None
             found = search_each(encoded, resolved, include, misfits, self._avoided)
         if not all(found):
@@ -312,7 +312,7 @@ class Captioner(ModelDescription):
                 if token != self.bundle.vocabulary.end_id:
                     yield self._builder.word(token, chosen, attention, masks[0], resolved)
 
-        with stage("search"):
+        with span("search"):
             for word in self._builder.settled(chosen_words(), resolved):
                 words.append(word)
                 yield word
@@ -368,7 +368,7 @@ class Captioner(ModelDescription):
         return masks
 
     def _encode(self, pixels: Pixels, masks: Mask) -> OnnxStepper:
-        with stage("encode"):
+        with span("encode"):
             if self.bundle.letterbox is None:
                 return self._runtime.encode(np.ascontiguousarray(pixels))
             return self._runtime.encode(np.ascontiguousarray(pixels[..., :3]), masks.reshape(len(masks), -1))

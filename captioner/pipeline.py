@@ -1,7 +1,7 @@
 """The pipeline beneath every command: images are loaded ahead on a pool of threads, captioned in batches on
 another, and handed to the caller, all at the same time.
 
-How far each stage may run ahead is fixed, so that memory does not grow with the number of images.
+How far each pool may run ahead is fixed, so that memory does not grow with the number of images.
 """
 
 from __future__ import annotations

@@ -69,7 +69,6 @@ def export_bundle(
     manifest = {"name": name, **_manifest(model, vocabulary, options, search, avoided)}
     card = card or default_card(name, options)
     stated = _recorded(contents, scores)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with folder_aside(folder.parent) as aside:
         place = aside / "bundle"
         _write_graphs(place, model, vocabulary)

@@ -93,7 +93,6 @@ def export_taught(
         if rare is not None:
             _add_rare(graph, rare)
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with folder_aside(folder.parent) as aside:
         place = aside / "bundle"
         place.mkdir()

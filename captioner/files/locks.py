@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from captioner.errors import OutputError, reason_of
+from captioner.files.new_folders import missing_folders, remove_empty
 
 try:
     import fcntl
@@ -37,14 +38,14 @@ def taking_turns(path: Path) -> Iterator[None]:
 
 @contextmanager
 def hold_folder(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a folder of this machine, which is made if it is not there, and removed if
-    it stays empty. Raises `OutputError` if another run holds it, and if the folder cannot be written."""
+    """Hold an exclusive lock on a folder of this machine, which is made if it is not there, and then
+    removed if it stays empty. Raises `OutputError` if another run holds it, and if it cannot be written."""
     from filelock import FileLock, Timeout
 
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is there already, and is no folder")
     path = folder / ".captioner.lock"
-    held = FileLock(path)
+    held, missing = FileLock(path), missing_folders(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         held.acquire(blocking=False)
@@ -58,7 +59,7 @@ def hold_folder(folder: Path) -> Iterator[None]:
         with suppress(OSError):
             if list(folder.iterdir()) == [path]:
                 path.unlink()
-                folder.rmdir()
+                remove_empty(missing)
         held.release()
 
 

@@ -14,6 +14,7 @@ from captioner.errors import OutputError
 from captioner.files.destination import writing
 from captioner.files.held_folder import BINARY, NO_LINK, Folder
 from captioner.files.locks import HAS_LOCKS, is_at, lock
+from captioner.files.new_folders import missing_folders, remove_empty, removing_unused
 
 _ASIDE = re.compile(r"\.captioner-[0-9a-f]{16}")
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | NO_LINK
@@ -22,10 +23,11 @@ _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | NO_LINK
 @contextmanager
 def folder_aside(place: Path, rescue: Callable[[Path], None] | None = None) -> Iterator[Path]:
     """A new folder in the folder `place`, for what is to be put in place as a whole. It goes at the end with
-    what is left in it, and at once go those that killed runs have left, after `rescue` of each. Raises
-    `OSError`."""
-    _remove_stale(place, rescue)
-    with ExitStack() as opened:
+    what is left in it, and at once go those that killed runs have left, after `rescue` of each. `place` is
+    made if it is not there, and goes too if nothing was put into it. Raises `OSError`."""
+    with removing_unused(place), ExitStack() as opened:
+        place.mkdir(parents=True, exist_ok=True)
+        _remove_stale(place, rescue)
         while True:
             folder = place / f".captioner-{secrets.token_hex(8)}"  # a name that nobody can guess
             folder.mkdir()
@@ -46,21 +48,17 @@ def is_taken(path: Path) -> bool:
 @contextmanager
 def hold_place(path: Path) -> Iterator[None]:
     """Hold the place of a folder that is to be published, where the system has locks: by one on an empty
-    folder there, which is removed if it stays empty. Raises `OutputError` if another run holds the place, and
-    if no folder can be made there."""
+    folder there, which is removed if it was made for this and stays empty. Raises `OutputError` if another
+    run holds the place, and if no folder can be made there."""
     with ExitStack() as held:
         if HAS_LOCKS:
+            missing = missing_folders(path)
             with writing(path), suppress(FileExistsError):  # what else is there is for the caller to say
                 path.mkdir(parents=True)
             if not _hold(path, held):
                 raise OutputError(f"another run is writing this output ({path})")
-            held.callback(_remove_empty, path)
+            held.callback(remove_empty, missing)
         yield
-
-
-def _remove_empty(folder: Path) -> None:
-    with suppress(OSError):
-        folder.rmdir()
 
 
 def _hold(folder: Path, opened: ExitStack) -> bool:
@@ -95,7 +93,7 @@ def publish_folder(folder: Path, path: Path) -> None:
     disk. Raises `OSError`."""
     sync_folder(folder)
     if os.name == "nt":  # renames a folder only to where nothing is
-        _remove_empty(path)
+        remove_empty([path])
     folder.rename(path)
     with Folder(path.parent) as parent:
         parent.sync()

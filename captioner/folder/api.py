@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from captioner.captioner import Captioner
+from captioner.files.new_folders import removing_unused
 from captioner.folder.engine import DEFAULT_BATCH_SIZE, LocalEngine
 from captioner.folder.items import FolderResult
 from captioner.folder.outputs import OutputOptions, make_output, output_files
@@ -62,7 +63,8 @@ def iter_folder(
     is that of `captioner batch --format`; `workers` processes decode images (default: one per core).
     """
     paths = [folder] if isinstance(folder, (str, Path)) else list(folder)
-    with open_sources([Path(path) for path in paths], selection) as sources:
+    out = Path(output or "")
+    with removing_unused(out), open_sources([Path(path) for path in paths], selection) as sources:
         if output is not None:
             for file in output_files(output, format):
                 check_no_input(file, paths)

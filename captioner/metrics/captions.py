@@ -1,7 +1,7 @@
 """Reads captions to score, and matches them with their references.
 
-- JSON lines or CSV, as `captioner batch` writes them: `{"image": …, "caption": …}`; lines of failed images,
-  which have an `error`, are no captions;
+- JSON lines, CSV or Parquet, as `captioner batch` writes them: `{"image": …, "caption": …}`; lines of failed
+  images, which have an `error`, are no captions;
 - COCO results: `[{"image_id": …, "caption": …}]`, where the id is COCO's number or a file name;
 - a table of captions by name: `{"a.jpg": "a dog"}`;
 - a folder of photos with text files.
@@ -18,6 +18,7 @@ from captioner.errors import DataError
 from captioner.references import CaptionedImage, NoCaptionsError, image_key, read_text
 from captioner.references.entities import unescape_entities
 from captioner.references.json_text import json_lines, parse_json
+from captioner.references.parquet import parquet_rows
 from captioner.references.tables import (
     CAPTION_COLUMNS,
     IMAGE_COLUMNS,
@@ -30,8 +31,8 @@ from captioner.references.tables import (
 from captioner.surrogates import image_of
 
 _FORMATS = (
-    "captions to score are read from JSON lines or CSV of captioner batch, COCO results, or a folder of "
-    "photos with text files"
+    "captions to score are read from JSON lines or CSV of captioner batch, its Parquet (.parquet), COCO "
+    "results, or a folder of photos with text files"
 )
 
 
@@ -86,6 +87,8 @@ def _folder_records(folder: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _file_records(path: Path) -> Iterator[tuple[str, Any]]:
+    if path.suffix.lower() == ".parquet":
+        return _parquet_records(path)
     text = read_text(path, wanted=_FORMATS)
     return _csv_records(path, text) if is_csv(path, text) else _json_records(path, text)
 
@@ -94,6 +97,12 @@ def _csv_records(path: Path, text: str) -> Iterator[tuple[str, Any]]:
     for number, row in csv_rows(path, text):
         if not row.get("error_code"):
             yield f"{path}, line {number}", row
+
+
+def _parquet_records(path: Path) -> Iterator[tuple[str, Any]]:
+    for number, row in enumerate(parquet_rows(path), 1):
+        if not row.get("error_code"):
+            yield f"{path}, row {number}", row
 
 
 def _json_records(path: Path, text: str) -> Iterator[tuple[str, Any]]:

@@ -69,7 +69,6 @@ def teach(
     if is_taken(to):
         raise DataError(f"{to} exists already; a model is taught into a new folder")
     progress = Progress()
-    to.parent.mkdir(parents=True, exist_ok=True)
     with folder_aside(to.parent) as place:
         every = [*lesson.taught, *lesson.held_out, *lesson.others]
         old = Captioner.load(load_bundle(start))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -159,7 +160,9 @@ class CaptionServer:
         self.metrics.unusable_files.labels("certificate").set(expiries is None)
         if expiries is not None and expiries != self._expiries:  # they are read for gRPC and for HTTP
             self._expiries = expiries
-            self.metrics.certificate_expiry.set(expiries[0].timestamp())
+            own, *authorities = (expiry.timestamp() for expiry in expiries)
+            self.metrics.certificate_expiry.set(own)
+            self.metrics.client_ca_expiry.set(min(authorities, default=math.nan))
             warn_of_expiry(*expiries)
 
     async def drain(self) -> bool:

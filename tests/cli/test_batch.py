@@ -174,6 +174,10 @@ def test_from_python(photos, tmp_path, tiny_captioner: Captioner) -> None:
     for name, format, reason in (("odd.xyz", None, "'odd.xyz' implies none"), ("a.csv", "exe", "got 'exe'")):
         with pytest.raises(captioner.OptionsError, match=f"^the format must be one of jsonl, .*{reason}"):
             captioner.caption_folder(photos, tmp_path / name, captioner=tiny_captioner, format=format)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(captioner.DataError, match="there are no images"):
+        captioner.caption_folder(tmp_path / "none", tmp_path / "new", captioner=tiny_captioner, format="txt")
+    assert not (tmp_path / "new").exists()
     only = Selection(patterns=["0*.png"])
     assert len(captioner.caption_folder(photos, captioner=tiny_captioner, selection=only)) == 10
 

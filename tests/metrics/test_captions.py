@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
-from captioner.errors import DataError
+from captioner.errors import DataError, RuntimeMissingError
+from captioner.folder.outputs.options import OutputOptions
+from captioner.folder.outputs.parquet import write_parquet
 from captioner.metrics.captions import keys_by_number, read_captions, references_by_image
 from captioner.references import CaptionedImage
 from captioner.surrogates import to_unicode
@@ -41,6 +44,37 @@ def test_csv_as_batch_writes_it(tmp_path: Path) -> None:
         'x/cat.jpg,"a cat, asleep",-1,0.5,m,,\nbroken.jpg,,,,m,not_an_image,"no, not one"\n'
     )
     assert read_captions(path, IMAGES) == {"cat": "a cat, asleep"}
+
+
+def test_parquet_as_batch_writes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow")
+    path, name = tmp_path / "captions.parquet", os.fsdecode(b"x/lat\xe9.jpg")
+    words = [{"text": "a", "log_prob": -1.0, "attention": [[0.5, 0.5]]}]
+    records = [
+        {"image": "x/cat.jpg", "caption": "a cat, asleep", "log_prob": -1.0, "model": "m", "words": words},
+        {"image": "broken.jpg", "error": {"code": "not_an_image", "message": "no"}},
+        {"image": name, "caption": "a bar", "log_prob": -2.0, "model": "m", "words": words},
+    ]
+    with path.open("wb") as file:
+        write_parquet(file, iter(records), OutputOptions(attention=True))
+    images = [*IMAGES, CaptionedImage(name, ("a bar",), "")]
+    assert read_captions(path, images) == {"cat": "a cat, asleep", name[2:-4]: "a bar"}
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(DataError, match=r"captions\.parquet: not Parquet, or damaged"):
+        read_captions(path, images)
+    with pytest.raises(DataError, match=r"none\.parquet: No such file"):
+        read_captions(tmp_path / "none.parquet", images)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(RuntimeMissingError, match=r"pip install '\.\[parquet\]'"):
+        read_captions(path, images)
+
+
+def test_parquet_of_others_without_captions_is_told(tmp_path: Path) -> None:
+    pyarrow, path = pytest.importorskip("pyarrow"), tmp_path / "others.parquet"
+    for table in ({"image": ["a.jpg"]}, {"caption": ["a dog"]}, {"image": [1.5], "caption": ["a dog"]}):
+        pytest.importorskip("pyarrow.parquet").write_table(pyarrow.table(table), path)
+        with pytest.raises(DataError, match=r'others\.parquet, row 1: no "caption", or no "image"'):
+            read_captions(path, IMAGES)
 
 
 def test_coco_results_are_matched_by_number(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.serving import serve
+from support.serving import RunningServer, serve
 
 from captioner.errors import OptionsError
 from captioner_server.errors import ServerStartError
@@ -139,14 +139,21 @@ def test_when_authorities_of_callers_expire_is_told(
     def warnings() -> list[str]:
         return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
+    def is_told(server: RunningServer, valid: datetime.timedelta) -> bool:
+        expected = datetime.datetime.now(datetime.UTC) + valid
+        return abs(server.metric("client_ca_expiry_timestamp_seconds") - expected.timestamp()) < 3600
+
     read(-DAY, 13 * DAY, 15 * DAY)
     with serve(None, http_port=0, tls_certificate=certificate, tls_key=key, tls_client_ca=roots) as server:
         told = ["authority of callers has expired", "authority of callers expires soon"]
-        assert warnings() == told
+        assert warnings() == told and is_told(server, -DAY)
         read(-DAY)
         for url in (server.address, server.server.http_url):
             assert shown_certificate(url.removeprefix("https://")) == certificate.read_text()
         assert warnings() == [*told, told[0]]
+        read(15 * DAY, 20 * DAY)
+        assert shown_certificate(server.address) == certificate.read_text()
+        assert is_told(server, 15 * DAY)
 
 
 def test_a_certificate_until_a_13th_month_is_an_error_of_one_line(authority: Authority) -> None:
@@ -164,7 +171,8 @@ def test_a_certificate_until_a_13th_month_is_an_error_of_one_line(authority: Aut
 
 def test_without_a_certificate_none_expires() -> None:
     with serve(None) as server:
-        assert math.isnan(server.metric("certificate_expiry_timestamp_seconds"))
+        for what in ("certificate", "client_ca"):
+            assert math.isnan(server.metric(f"{what}_expiry_timestamp_seconds"))
 
 
 def self_signed(folder: Path, key: Any, valid: datetime.timedelta = DAY) -> tuple[Path, Path]:

@@ -83,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 def convert(request: ConvertRequest) -> int:
     """Write what has changed; the exit status."""
+    from captioner.files.new_folders import removing_unused
     from captioner.folder.outputs import make_output, output_files
     from captioner.folder.outputs.place import check_no_input
     from captioner.folder.recorded import RecordedEngine, RecordedSource
@@ -91,7 +92,8 @@ def convert(request: ConvertRequest) -> int:
 
     for output in output_files(request.output, request.format):
         check_no_input(output, [request.captions, *request.input_files])
-    with closing(RecordedSource(request.captions, request.root)) as source:
+    out = Path(request.output)
+    with removing_unused(out), closing(RecordedSource(request.captions, request.root)) as source:
         options = _options(request, source.first())
         corrections = read_corrections(request)
         transform = make_transform(request, None, corrections, is_recorded=True)

@@ -80,8 +80,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "captions",
         metavar="CAPTIONS",
-        help="JSON lines or CSV as captioner batch writes them, COCO results JSON, or a folder of photos "
-        "with text files",
+        help="JSON lines, CSV or Parquet as captioner batch writes them, COCO results JSON, or a folder of "
+        "photos with text files",
     )
     parser.add_argument("references", metavar="REFERENCES", help=REFERENCES_HELP)
     part = parser.add_mutually_exclusive_group()

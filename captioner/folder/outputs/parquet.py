@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from captioner.errors import RuntimeMissingError, how_to_install
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.outputs.table import Table, flatten
+from captioner.references.parquet import import_pyarrow
 
 ROWS_A_GROUP = 1000
 """Rows held in memory at a time."""
@@ -22,7 +22,7 @@ class ParquetOutput(Table):
 
     def __init__(self, path: Path, options: OutputOptions) -> None:
         super().__init__(path, options)
-        _import_pyarrow()  # better missed now than after hours
+        import_pyarrow()  # better missed now than after hours
 
     def write(self, file: IO[bytes], records: Iterator[Record]) -> None:
         write_parquet(file, records, self._options)
@@ -30,7 +30,7 @@ class ParquetOutput(Table):
 
 def write_parquet(file: IO[bytes], records: Iterator[Record], options: OutputOptions) -> None:
     """Write records to a file as `ParquetOutput` describes."""
-    pyarrow, parquet = _import_pyarrow()
+    pyarrow, parquet = import_pyarrow()
     schema = make_schema(options)
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         while chunk := [to_row(record) for record in itertools.islice(records, ROWS_A_GROUP)]:
@@ -39,7 +39,7 @@ def write_parquet(file: IO[bytes], records: Iterator[Record], options: OutputOpt
 
 def make_schema(options: OutputOptions) -> Any:
     """The columns of the table, as a `pyarrow.Schema`."""
-    arrow, _ = _import_pyarrow()
+    arrow, _ = import_pyarrow()
     numbers = {"log_prob", "confidence"}
     fields = [
         arrow.field(name, arrow.float64() if name in numbers else arrow.string(), nullable=name != "image")
@@ -80,12 +80,3 @@ def to_row(record: Record) -> dict[str, Any]:
 def _flatten_map(word: Record) -> dict[str, Any]:
     maps: Sequence[Sequence[float]] = word["attention"]
     return {**word, "attention": [value for row in maps for value in row]}
-
-
-def _import_pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise RuntimeMissingError(f"Parquet needs pyarrow: {how_to_install('parquet')}") from None
-    return pyarrow, pyarrow.parquet

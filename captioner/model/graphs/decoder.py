@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from captioner.model.graphs.graph import Graph
-from captioner.model.graphs.stages import count_step
+from captioner.model.graphs.spans import count_step
 from captioner.model.search.choices import Choices, Floats, Ints, StepRequest, choose_among
 
 HEADS = "attention_heads"

@@ -84,7 +84,6 @@ def write_gallery(
     check_page(page, overwrite=options.overwrite)
     files = page.with_suffix(".files")
     try:
-        page.parent.mkdir(parents=True, exist_ok=True)
         with folder_aside(page.parent, _put_back) as aside:
             partial, old = aside / "new", aside / "old"
             _make_folders(partial, page)

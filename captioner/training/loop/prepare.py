@@ -53,19 +53,22 @@ class Prepared:
         """The examples to train on whose photos can be used, and their features; those to validate on, and
         theirs. What is missing in the folder `cache` is computed. Raises `DataError` if too few can be used.
         """
-        features = self._features(self.train, "training", self.options.crops, cache, device, progress)
+        crops = self.options.crops
+        features = self._features(self.train, "training", cache, device, progress, crops=crops)
         train, features = self.left_out.usable(self.train, features)
-        val_features = self._features(self.val, "validation", 0, cache, device, progress)
+        val_features = self._features(self.val, "validation", cache, device, progress, mirrored=False)
         return train, features, *self.left_out.usable(self.val, val_features)
 
     def _features(
         self,
         examples: Sequence[Example],
         what: str,
-        crops: int,
         cache: Path,
         device: torch.device,
         progress: Progress,
+        *,
+        crops: int = 0,
+        mirrored: bool = True,
     ) -> FeatureCache:
         self.model.eval()
         part = FrozenPart(
@@ -75,6 +78,7 @@ class Prepared:
             image_size=self.options.model.image_size,
             letterbox=self.model.letterbox,
             crops=crops,
+            mirrored=mirrored,
         )
         with progress.task(f"features of {what} images", len(examples), 0) as tell:
             return build_cache(cache, part, examples, device, lambda done, _total: tell(done, ""))

@@ -29,7 +29,7 @@ from captioner_server.intake.images import AdmittedImages
 from captioner_server.intake.ticket import Ticket
 from captioner_server.observation.call import current_call
 from captioner_server.observation.metrics import Metrics
-from captioner_server.observation.tracing import begin_image, image_stage
+from captioner_server.observation.tracing import begin_image, image_span
 from captioner_server.options import ServerOptions
 
 _STALLED_BATCHES = 4
@@ -192,7 +192,7 @@ class HostedModel:
         started = time.monotonic()
         most_s = None if ticket.bulk else self._options.max_wait_s
         try:
-            with image_stage("decode"):
+            with image_span("decode"):
                 async with asyncio.timeout(most_s):
                     pixels = await self._decoders.load(image, ticket)
         except TimeoutError:

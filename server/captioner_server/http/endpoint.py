@@ -35,7 +35,7 @@ from captioner_server.intake.door import Door
 from captioner_server.intake.ticket import Kind, Ticket
 from captioner_server.observation.call import Call, current_call
 from captioner_server.observation.journal import Journal
-from captioner_server.observation.tracing import call_stage, current_trace
+from captioner_server.observation.tracing import call_span, current_trace
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ class _Sending:
     async def __call__(self, message: Message) -> None:
         self.started = True
         try:
-            with call_stage("send") if message.get("body") else nullcontext():
+            with call_span("send") if message.get("body") else nullcontext():
                 async with asyncio.timeout(self._patience_s):
                     await self._send(message)
         except TimeoutError:

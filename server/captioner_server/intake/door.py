@@ -22,7 +22,7 @@ from captioner_server.intake.rules import ALL, AT_ONCE, STREAMS, Refusal, Rule, 
 from captioner_server.intake.state import ServerState
 from captioner_server.intake.ticket import Kind, Ticket, current_ticket
 from captioner_server.intake.tokens import Tokens
-from captioner_server.observation.tracing import call_stage
+from captioner_server.observation.tracing import call_span
 from captioner_server.options import ServerOptions
 
 T = TypeVar("T")
@@ -172,9 +172,9 @@ class Door:
     ) -> T:
         self.receiving += 1
         try:
-            with call_stage("admit"):
+            with call_span("admit"):
                 await held.enter_async_context(self.budget.hold(ticket))
-            with call_stage("receive"):
+            with call_span("receive"):
                 message = await self.budget.arrive(ticket, read())
         finally:
             self.receiving -= 1
@@ -182,7 +182,7 @@ class Door:
         return message
 
     async def _receive_small(self, read: Callable[[], Awaitable[T]], size_of: Callable[[T], int]) -> T:
-        with call_stage("receive"):
+        with call_span("receive"):
             message = await self._small.arrive(read())
         if (size := size_of(message)) > MAX_SMALL_BYTES:
             raise RequestError(f"a message of {size} bytes, the limit is {MAX_SMALL_BYTES}", "request")

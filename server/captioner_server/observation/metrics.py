@@ -70,7 +70,12 @@ class Metrics:
         self.certificate_expiry = self._gauge(
             "certificate_expiry_timestamp_seconds", "When the certificate expires; NaN without one"
         )
-        self.certificate_expiry.set(math.nan)
+        self.client_ca_expiry = self._gauge(
+            "client_ca_expiry_timestamp_seconds",
+            "When the first of the authorities of callers expires; NaN without one",
+        )
+        for expiry in (self.certificate_expiry, self.client_ca_expiry):
+            expiry.set(math.nan)
 
     def count_share(self, caller: str | None, compute_s: float) -> None:
         """Count a captioned image and its share of compute time. `caller` is the name of its token."""

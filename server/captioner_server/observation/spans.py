@@ -29,7 +29,8 @@ from opentelemetry.trace import SpanContext, TraceFlags, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from captioner import __version__
-from captioner.model.graphs.stages import Stage, observe
+from captioner.model.graphs.spans import Span as ModelSpan
+from captioner.model.graphs.spans import observe
 from captioner_server.observation.call import Call
 
 P = ParamSpec("P")
@@ -152,10 +153,10 @@ class _Spans:
 
     def __init__(self, span: _Span) -> None:
         self._span = span
-        self._stages: list[Stage] = []
+        self._of_model: list[ModelSpan] = []
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def child(self, name: str) -> Iterator[None]:
         part = self._span.begin(name)
         try:
             yield
@@ -166,16 +167,16 @@ class _Spans:
             part.end()
 
     def observing(self, work: Callable[P, T]) -> Callable[P, T]:
-        """The function, with the stages of the model recorded; it may run on any thread."""
+        """The function, with the spans of the model recorded; it may run on any thread."""
 
         def observed(*args: P.args, **kwargs: P.kwargs) -> T:
-            with observe() as self._stages:
+            with observe() as self._of_model:
                 return work(*args, **kwargs)
 
         return observed
 
-    def _add_stages(self, parent: _Span) -> None:
-        for one in self._stages:
+    def _add_those_of_model(self, parent: _Span) -> None:
+        for one in self._of_model:
             part = parent.begin(one.name, one.start_ns)
             if one.steps:
                 part.add(**{"captioner.steps": one.steps})
@@ -243,7 +244,7 @@ class WaitSpans(_Spans):
     def end(self) -> None:
         """Harmless when repeated."""
         if self._current:
-            self._add_stages(self._current)
+            self._add_those_of_model(self._current)
             self._current.end()
             self._current = None
 
@@ -256,7 +257,7 @@ class BatchSpans(_Spans):
         self._waits = waits
 
     def end(self) -> None:
-        self._add_stages(self._span)
+        self._add_those_of_model(self._span)
         self._span.end()
         for one in self._waits:
             one.end()

@@ -18,16 +18,16 @@ current_image: ContextVar[ImageSpans | None] = ContextVar("current_image", defau
 _NOT_TRACED: AbstractContextManager[None] = nullcontext()
 
 
-def call_stage(name: str) -> AbstractContextManager[None]:
+def call_span(name: str) -> AbstractContextManager[None]:
     """A part of the work on the current call: admit, receive or send."""
     trace = current_trace.get()
-    return _NOT_TRACED if trace is None else trace.stage(name)
+    return _NOT_TRACED if trace is None else trace.child(name)
 
 
-def image_stage(name: str) -> AbstractContextManager[None]:
+def image_span(name: str) -> AbstractContextManager[None]:
     """A part of the work on the current image: decode."""
     image = current_image.get()
-    return _NOT_TRACED if image is None else image.stage(name)
+    return _NOT_TRACED if image is None else image.child(name)
 
 
 def begin_image() -> ImageSpans | None:

@@ -20,7 +20,7 @@ from captioner_server.intake.door import Door
 from captioner_server.intake.messages import evicted
 from captioner_server.intake.ticket import Ticket
 from captioner_server.observation.call import current_call
-from captioner_server.observation.tracing import call_stage
+from captioner_server.observation.tracing import call_span
 from captioner_server.options import ServerOptions
 from captioner_server.rpc.errors import to_batch_error
 from captioner_server.rpc.wire import Received, begin_stream, read, write
@@ -90,7 +90,7 @@ class BatchCall:
                     ticket = self._ticket.for_image()
                     await room.enter_async_context(self._door.budget.hold(ticket))
                     try:
-                        with call_stage("receive"):
+                        with call_span("receive"):
                             received = await self._next(ticket, draining)
                         self._door.check(ticket)
                     except CaptionerError as error:
@@ -103,7 +103,7 @@ class BatchCall:
                     self._unanswered += 1
                     # Only one image is read before admission, which bounds the memory of all streams.
                     hosted = self._find(received.message.model)
-                    with call_stage("admit"):
+                    with call_span("admit"):
                         await admitted.enter_async_context(hosted.wait(ticket))
                     captioned = self._caption(ticket, received.message, hosted)
                     tasks.create_task(self._answer(captioned, ticket, room.pop_all(), admitted.pop_all()))

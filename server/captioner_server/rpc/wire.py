@@ -14,7 +14,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from captioner_server.errors import DeadlineError, RequestError
-from captioner_server.observation.tracing import call_stage
+from captioner_server.observation.tracing import call_span
 from captioner_server.rpc.message_guard import Content, check_message, malformed
 from captioner_server.rpc.pace import Pace
 
@@ -120,7 +120,7 @@ async def write(
     `patience_s`, or for 2 s while `crowded` is true, and `asyncio.CancelledError` if the caller has gone."""
     started = time.monotonic()
     try:
-        with call_stage("send"):
+        with call_span("send"):
             async with _patience(patience_s, crowded):
                 await context.write(message)
     except TimeoutError:

@@ -98,11 +98,13 @@ def _run_once(
 ) -> int:
     """Caption what is new; the exit status. A run that watches says nothing when there is nothing new."""
     from captioner.cli.commands.batch.progress import BatchProgress
+    from captioner.files.new_folders import removing_unused
     from captioner.folder.outputs import make_output
     from captioner.folder.run import FolderRun, RunOptions
     from captioner.folder.sources.open import open_sources
 
-    with open_sources(request.paths, request.selection, names) as sources:
+    out = Path(request.output)
+    with removing_unused(out), open_sources(request.paths, request.selection, names) as sources:
         output = make_output(request.output, wanted, request.format)
         run_options = RunOptions(
             max_bytes=request.limits.max_bytes,

@@ -189,7 +189,7 @@ def _details(about: ModelInfo) -> dict[str, Any]:
 
 def _usage(reply: Reply) -> dict[str, int]:
     """Counts, and times in nanoseconds."""
-    times = {stage: round(seconds * 1e9) for stage, seconds in reply.seconds.items()}
+    times = {name: round(seconds * 1e9) for name, seconds in reply.seconds.items()}
     return {
         "total_duration": sum(times.values()),
         "load_duration": times["queue"],

@@ -32,7 +32,7 @@ class Reply:
     words: int
     """Words of the caption, and its end if it was not cut: the tokens of the answer."""
     seconds: dict[str, float]
-    """What its stages took."""
+    """What `queue`, `decode` and `compute` took."""
     is_cut: bool = False
     """Whether the answer has as many tokens as the request allows, and so no end."""
 

@@ -1,0 +1,34 @@
+"""What a run computes before it trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import squares
+
+from captioner.errors import ImageError
+from captioner.training.data.examples import Example
+from captioner.training.data.frozen_part import FrozenPart
+
+
+def test_photos_to_validate_on_are_not_mirrored(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: dict[str, int] = {}
+    views = FrozenPart.views
+
+    def watch(self: FrozenPart, example: Example) -> np.ndarray | ImageError:
+        found = views(self, example)
+        assert isinstance(found, np.ndarray)
+        counts[example.key] = len(found)
+        return found
+
+    monkeypatch.setattr(FrozenPart, "views", watch)
+    trainer = squares.trainer(
+        squares.options((squares.stage(epochs=1),), crops=1), tmp_path / "run", data, tmp_path / "cache"
+    )
+    assert {counts[example.key] for example in trainer.train_examples} == {4}
+    assert {counts[example.key] for example in trainer.val_examples} == {1}
+    trainer.run()
