@@ -39,13 +39,14 @@ _TEXT_MODE = "the file must be opened in binary mode"
 
 def is_single(images: Any) -> TypeGuard[ImageInput]:
     """Whether this is one image and not a collection of them. An array of three dimensions is one image; so
-    is what cannot be iterated over, for a clear error later."""
+    is, for a clear error later, what cannot be iterated over, and an array of another library."""
     if isinstance(images, np.ndarray):
         # A row of paths, or of other images, as a table's column has them; what holds numbers is pixels.
         return images.ndim != 4 and not (images.ndim == 1 and images.dtype.kind in "OUT")
     if isinstance(images, (str, os.PathLike, bytes, bytearray, memoryview, Image.Image, Mapping)):
         return True
-    return hasattr(images, "read") or not isinstance(images, Iterable)
+    is_array = getattr(images, "ndim", None) in (2, 3)  # a tensor, or a table of pandas
+    return is_array or hasattr(images, "read") or not isinstance(images, Iterable)
 
 
 def to_image(array: npt.NDArray[Any]) -> Image.Image:
@@ -113,7 +114,8 @@ def open_stream(source: Any, limits: ImageLimits) -> Iterator[IO[bytes]]:
         return
     if not isinstance(source, (str, os.PathLike)):
         raise NotAnImageError(
-            f"expected a path, bytes, a binary file, a Pillow image or an array, got {type(source).__name__}"
+            "expected a path, bytes, a binary file, a Pillow image or a NumPy array, "
+            f"got {type(source).__name__}"
         )
     try:
         file = open(source, "rb")  # noqa: SIM115 PTH123 (closed below; PathLike as it is)

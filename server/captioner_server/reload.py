@@ -55,7 +55,7 @@ class Reloader:
             self._served[source.name] = await asyncio.to_thread(stamp_of, source.folder)
             started = time.monotonic()
             old = self._models.get(source.name).model
-            fields = {"name": source.name, "old": old.model}
+            fields: dict[str, object] = {"name": source.name, "old": old.model}
             try:
                 model = await asyncio.to_thread(source.load)
                 if (model.digest, model.device) == (old.digest, old.device):
@@ -72,7 +72,7 @@ class Reloader:
             if outcome == "failed":  # cycles hold the new model, and its last threads for a moment too
                 asyncio.get_running_loop().call_later(_THREADS_END_S, gc.collect)
             self._metrics.reloads.labels(source.name, outcome).inc()
-            fields["seconds"] = str(round(time.monotonic() - started, 2))
+            fields["seconds"] = round(time.monotonic() - started, 2)
             log.log(
                 logging.ERROR if outcome == "failed" else logging.INFO,
                 f"model {outcome}",

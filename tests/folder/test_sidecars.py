@@ -141,6 +141,21 @@ def test_a_caption_that_is_taken_back_leaves_the_metadata(few, tmp_path, batch, 
 
 
 @needs_exiftool
+def test_a_sidecar_in_which_nothing_is_left_goes(few, tmp_path, batch) -> None:
+    flags = (few, "-o", few, "--format", "xmp")
+    alone, shared = few / "a.jpg.xmp", few / "b" / "c.jpg.xmp"
+    corrections = tmp_path / "corrections.jsonl"
+    lines = [{"image": name, "caption": "", "status": "rejected"} for name in ("a.jpg", "b/c.jpg")]
+    corrections.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+    assert batch(*flags) == 0
+    subprocess.run(["exiftool", "-q", "-overwrite_original", "-XMP-xmp:Rating=3", shared], check=True)
+    assert batch(*flags, "--corrections", corrections) == 0
+    assert not alone.exists() and b"Rating>3<" in shared.read_bytes() and read_description(shared) is None
+    assert batch(*flags) == 0
+    assert read_description(alone) and read_description(shared)
+
+
+@needs_exiftool
 def test_exiftool_starts_beside_other_threads() -> None:
     """A fork that runs Python before exec may wait for a lock that a thread held: here, for this hook."""
     program = """

@@ -395,6 +395,15 @@ def test_what_is_not_an_input(source: object) -> None:
         open_image(source)  # type: ignore[arg-type]
 
 
+def test_an_array_of_another_library_is_one_image_and_no_collection_of_rows() -> None:
+    torch = pytest.importorskip("torch")
+    for pixels in (torch.zeros(4, 5, 3, dtype=torch.uint8), torch.zeros(4, 5)):
+        assert is_single(pixels)
+        with pytest.raises(NotAnImageError, match="a Pillow image or a NumPy array, got Tensor"):
+            open_image(pixels)
+    assert not is_single(torch.zeros(2, 4, 5, 3))
+
+
 def test_a_decompression_bomb_is_refused_before_it_is_decoded() -> None:
     width = height = 30_000
     header = b"P6 %d %d 255\n" % (width, height)

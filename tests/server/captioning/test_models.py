@@ -300,7 +300,7 @@ def test_a_process_reloads_a_bundle_on_sighup(tmp_path, tiny_bundle) -> None:
         process.wait_for("listening")
         process.tell(signal.SIGHUP)  # while the model is loaded: it is loaded again afterwards
         process.wait_for("serving")
-        process.wait_for("model unchanged")
+        assert isinstance(process.wait_for("model unchanged")["seconds"], float)
         manifest = json.loads((bundle / "bundle.json").read_text())
         (bundle / "bundle.json").write_text(json.dumps(manifest | {"name": "changed"}))
         process.tell(signal.SIGHUP)

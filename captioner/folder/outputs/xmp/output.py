@@ -39,6 +39,8 @@ from captioner.images.suffixes import PICTURES, RAW
 _MAX_BYTES = 2**40
 _INTENT = "writing"
 """The entry of the state that says what was last to be written."""
+_PROPERTIES = b"<rdf:Description"
+"""What exiftool writes around all properties, if there are any."""
 
 
 class XmpOutput(SidecarOutput):
@@ -187,6 +189,9 @@ class XmpOutput(SidecarOutput):
                 try:
                     if folder.read(target.name) != found:
                         raise PermissionError(0, "it has changed meanwhile")
+                    if not self._options.embed and _PROPERTIES not in changed:
+                        folder.remove(target.name)
+                        return Written()
                     partial.file.write(changed)
                     _intend(entry.name, changed, written, state)
                     partial.commit(durable=self._options.embed, irreplaceable=self._options.embed)
