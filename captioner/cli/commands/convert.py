@@ -9,22 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from captioner.cli.arguments.values import named
-from captioner.cli.commands.batch.arguments import (
+from captioner.cli.arguments.outputs import (
     OUTPUT_HELP,
+    OutputRequest,
     add_format_argument,
     add_output_arguments,
-    add_text_arguments,
-)
-from captioner.cli.commands.batch.outputs import (
-    OutputRequest,
+    make_transform,
     output_fields,
     output_options,
     read_corrections,
     say_unused_corrections,
     unmatched_corrections,
 )
-from captioner.cli.commands.batch.wording import make_transform
+from captioner.cli.arguments.text import add_text_arguments
+from captioner.cli.arguments.values import named
 from captioner.cli.output import report_failure, say
 from captioner.errors import DataError, OptionsError
 from captioner.printable import counted

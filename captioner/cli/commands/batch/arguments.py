@@ -7,11 +7,9 @@ from pathlib import Path
 
 from captioner.cli.arguments.inputs import add_keywords_argument
 from captioner.cli.arguments.model import add_caption_arguments
-from captioner.cli.arguments.text import add_style_argument
+from captioner.cli.arguments.outputs import OUTPUT_HELP, add_format_argument, add_output_arguments
+from captioner.cli.arguments.text import add_text_arguments
 from captioner.cli.arguments.values import named, positive
-from captioner.folder.outputs import FORMATS
-
-OUTPUT_HELP = "file to write; or folder, which ends with / or is there already (default: .txt files)"
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -58,22 +56,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_caption_arguments(parser)
 
 
-def add_format_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--format",
-        type=_formats,
-        metavar="FORMAT[,FORMAT...]",
-        help=f"{', '.join(FORMATS)}; several write into the folder OUT (default: by the suffix of OUT)",
-    )
-
-
-def _formats(text: str) -> str:
-    for name in text.split(","):
-        if name not in FORMATS:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(FORMATS)}")
-    return text
-
-
 def _add_input(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--files-from",
@@ -111,66 +93,3 @@ def _add_cluster(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--cpus-per-actor", type=float, metavar="N", help="default: 1")
     group.add_argument("--gpus-per-actor", type=float, metavar="N", help="default: 0, a CPU")
     group.add_argument("--shard-size", type=positive, metavar="N", help="images in one file of OUT (10000)")
-
-
-def add_output_arguments(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--embed", action="store_true", help="with xmp: write into the photos themselves; OUT is their folder"
-    )
-    group.add_argument(
-        "--keywords",
-        action="store_true",
-        help="with xmp, jsonl and csv: also write the things in the photo as keywords (xmp: if it has none)",
-    )
-    group.add_argument(
-        "--hierarchy",
-        action="store_true",
-        help="with --keywords: also what they are kinds of (animal|dog|dalmatian), for Lightroom and digiKam",
-    )
-    group.add_argument(
-        "--corrections",
-        type=Path,
-        metavar="FILE",
-        help="write captions as approved or edited in a gallery, and none for rejected ones; or as changed in"
-        " the CSV or JSON lines of captioner batch",
-    )
-    group.add_argument(
-        "--replace-existing",
-        action="store_true",
-        help="replace sidecars and descriptions of other programs (default: keep them)",
-    )
-    group.add_argument(
-        "--coco-ids",
-        type=Path,
-        metavar="FILE",
-        help="with coco: JSON of COCO or Karpathy with the ids, or the word order, which counts from 1 "
-        "(default: the numbers that names end with, if all do)",
-    )
-    group.add_argument(
-        "--excel", action="store_true", help="with csv: begin with a byte order mark (BOM), which Excel needs"
-    )
-
-
-def add_text_arguments(group: argparse._ArgumentGroup) -> None:
-    add_style_argument(group)
-    group.add_argument("--prefix", default="", metavar="TEXT", help="put TEXT before each caption")
-    group.add_argument("--suffix", default="", metavar="TEXT", help="put TEXT after each caption")
-    group.add_argument(
-        "--template",
-        default="{caption}",
-        metavar="TEXT",
-        help="write TEXT with {caption}, {name}, {stem} and {folder} filled in",
-    )
-    group.add_argument("--capitalize", action="store_true", help="capitalize the first letter")
-    group.add_argument(
-        "--sentence", action="store_true", help="capitalize the first letter and end with a full stop"
-    )
-    group.add_argument(
-        "--drop-openings", action="store_true", help="remove openings such as 'a photo of' and 'there is'"
-    )
-    group.add_argument(
-        "--min-confidence",
-        type=float,
-        metavar="P",
-        help="leave out captions whose confidence is below P, 0 to 1",
-    )

@@ -9,9 +9,9 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, NoReturn
 
 from captioner.cli.arguments.model import LocalModel
+from captioner.cli.arguments.outputs import make_transform
 from captioner.cli.commands.batch.names import read_list
 from captioner.cli.commands.batch.request import Request
-from captioner.cli.commands.batch.wording import make_transform
 from captioner.cli.output import INTERRUPTED, interrupted, report_failure, say
 from captioner.cli.signals import handling
 from captioner.printable import counted

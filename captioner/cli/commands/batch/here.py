@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from captioner.cli.arguments.inputs import report_unknown_keywords
 from captioner.cli.arguments.model import ServedModel
-from captioner.cli.commands.batch.names import read_list
-from captioner.cli.commands.batch.outputs import (
+from captioner.cli.arguments.outputs import (
+    make_transform,
     output_options,
     read_corrections,
     say_unused_corrections,
     unmatched_corrections,
 )
+from captioner.cli.commands.batch.names import read_list
 from captioner.cli.commands.batch.request import Request
-from captioner.cli.commands.batch.wording import make_transform
 from captioner.cli.output import INTERRUPTED, interrupted, say
 from captioner.cli.signals import handling
 from captioner.errors import OptionsError

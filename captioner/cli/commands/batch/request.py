@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.caption_options import caption_options
 from captioner.cli.arguments.model import LocalModel, ServedModel, chosen_model, image_limits
+from captioner.cli.arguments.outputs import OutputRequest, output_fields
 from captioner.cli.arguments.values import given_flags
-from captioner.cli.commands.batch.outputs import OutputRequest, output_fields
 from captioner.errors import OptionsError
 from captioner.images.urls import is_url
 

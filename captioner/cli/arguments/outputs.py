@@ -11,18 +11,75 @@ from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.corrections import say_unused
 from captioner.cli.output import report_failure
+from captioner.folder.outputs import FORMATS
 from captioner.printable import counted
 
 if TYPE_CHECKING:
     from captioner.folder.corrections import Corrections
     from captioner.folder.outputs import OutputOptions
     from captioner.folder.text import TextOptions
+    from captioner.model.calibration import Calibration
     from captioner.options import CaptionOptions
 
+OUTPUT_HELP = "file to write; or folder, which ends with / or is there already (default: .txt files)"
 _WRITTEN = ("embed", "excel", "keywords", "hierarchy", "replace_existing")
 """Options of `OutputOptions`, by the same names."""
 _BY_ORDER = Path("order")
 """The value of --coco-ids that is no file; a file of this name is ./order."""
+
+
+def add_format_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--format",
+        type=_formats,
+        metavar="FORMAT[,FORMAT...]",
+        help=f"{', '.join(FORMATS)}; several write into the folder OUT (default: by the suffix of OUT)",
+    )
+
+
+def _formats(text: str) -> str:
+    for name in text.split(","):
+        if name not in FORMATS:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(FORMATS)}")
+    return text
+
+
+def add_output_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--embed", action="store_true", help="with xmp: write into the photos themselves; OUT is their folder"
+    )
+    group.add_argument(
+        "--keywords",
+        action="store_true",
+        help="with xmp, jsonl and csv: also write the things in the photo as keywords (xmp: if it has none)",
+    )
+    group.add_argument(
+        "--hierarchy",
+        action="store_true",
+        help="with --keywords: also what they are kinds of (animal|dog|dalmatian), for Lightroom and digiKam",
+    )
+    group.add_argument(
+        "--corrections",
+        type=Path,
+        metavar="FILE",
+        help="write captions as approved or edited in a gallery, and none for rejected ones; or as changed in"
+        " the CSV or JSON lines of captioner batch",
+    )
+    group.add_argument(
+        "--replace-existing",
+        action="store_true",
+        help="replace sidecars and descriptions of other programs (default: keep them)",
+    )
+    group.add_argument(
+        "--coco-ids",
+        type=Path,
+        metavar="FILE",
+        help="with coco: JSON of COCO or Karpathy with the ids, or the word order, which counts from 1 "
+        "(default: the numbers that names end with, if all do)",
+    )
+    group.add_argument(
+        "--excel", action="store_true", help="with csv: begin with a byte order mark (BOM), which Excel needs"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,3 +184,28 @@ def _read_image_ids(path: Path) -> dict[str, int | None]:
         ids[key] = None if key in ids else image_id
         ids[name] = image_id
     return ids
+
+
+def make_transform(
+    request: OutputRequest,
+    calibration: Calibration | None,
+    corrections: Corrections | None = None,
+    *,
+    is_recorded: bool = False,
+) -> Callable[[Any], Any]:
+    """The function that turns a record into the one to write. Records of an earlier run have their
+    confidence and need no calibration."""
+    from captioner.folder.confidence import ConfidenceFilter
+    from captioner.folder.outputs.options import unchanged
+    from captioner.folder.text import TextOptions
+
+    reword = unchanged if request.text == TextOptions() else request.text.transform
+    believe = unchanged
+    if request.min_confidence is not None:
+        make = ConfidenceFilter if is_recorded else ConfidenceFilter.of
+        believe = make(calibration, request.min_confidence).transform
+    if corrections is not None:  # they are neither filtered nor reworded
+        return lambda record: corrections.decide(record, reword) or reword(believe(record))
+    if believe is unchanged:
+        return reword
+    return lambda record: reword(believe(record))
