@@ -7,7 +7,6 @@ import dataclasses
 import itertools
 import json
 import logging
-import os
 import threading
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from captioner.folder.sources.source import LeftOut
 from captioner.model.calibration import Calibration
 from captioner.options import CaptionOptions
 from captioner.references.bounded import read_text
-from captioner.references.files import spellings
+from captioner.references.files import on_disk
 from captioner.references.tables import is_csv
 from captioner.results import Caption
 from captioner.surrogates import to_unicode
@@ -92,13 +91,9 @@ class RecordedSource:
             what = f"not a record of a caption; {_EXPECTED}"
             raise DataError(f"{self.path}, line {number}: {what}") from None
         locator = f"{offset} {len(line)}".encode()
-        return Found(self._name(record["image"]), locator, digest_of(line).hex())
-
-    def _name(self, name: str) -> str:
-        """As the photo is called in the folder, if it is there."""
-        if self._root is None:
-            return name
-        return next((one for one in spellings(name) if os.path.lexists(self._root / one)), name)
+        name = record["image"]
+        name = name if self._root is None else on_disk(name, self._root)
+        return Found(name, locator, digest_of(line).hex())
 
     def first(self) -> dict[str, Any]:
         """The first record with a caption. Raises `DataError` if there is none."""

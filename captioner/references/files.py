@@ -123,6 +123,11 @@ def spellings(name: str) -> Iterable[str]:
     return dict.fromkeys(forms)
 
 
+def on_disk(name: str, root: Path) -> str:
+    """The one of the `spellings` of a name that is in the folder `root`; the name itself if none is."""
+    return next((one for one in spellings(name) if os.path.lexists(root / one)), name)
+
+
 def _suffix(name: str) -> str:
     return name.rpartition(".")[2].lower()
 

@@ -92,6 +92,13 @@ def test_names_are_found_however_their_accents_are_composed(tmp_path, batch) -> 
     assert captioned("--files-from", str(tmp_path / "list")) == [decomposed]
 
 
+def test_a_list_may_be_from_windows(tmp_path, batch) -> None:
+    root, out = fill(tmp_path / "photos", "day 1/a.jpg", "b\\c.jpg"), tmp_path / "c.jsonl"
+    (tmp_path / "list").write_text("day 1\\a.jpg\r\nb\\c.jpg\r\n")
+    assert batch(root, "-o", out, "--files-from", tmp_path / "list") == 0
+    assert [json.loads(line)["image"] for line in out.read_text().splitlines()] == ["day 1/a.jpg", "b\\c.jpg"]
+
+
 def test_coco_ids_by_order_and_their_map(tmp_path, batch, capsys) -> None:
     root, out = fill(tmp_path / "photos", "cat.jpg", "dog12.jpg", "z.jpg"), tmp_path / "c.json"
     (root / "broken.jpg").write_bytes(b"")

@@ -7,7 +7,6 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from unicodedata import normalize
 
 from captioner.errors import DataError, ImageUnreadableError, reason_of
 from captioner.folder.items import Found
@@ -16,6 +15,7 @@ from captioner.folder.sources.source import LeftOut
 from captioner.images.folders import is_of_gallery
 from captioner.images.limits import too_many_bytes
 from captioner.images.urls import is_url
+from captioner.references.files import on_disk
 
 Stamp = Callable[[os.stat_result], str]
 """Names the state of a file."""
@@ -98,13 +98,8 @@ class ListSource:
 
     def find(self) -> Iterator[Found]:
         for given in self.names:
-            name = self._on_disk(given)
+            name = on_disk(given, self.root)
             yield _look(name, self.root / name, os.fsencode(name), self._stamp)
-
-    def _on_disk(self, name: str) -> str:
-        """The name as the disk has it, which may compose its accents in another way."""
-        spellings = (name, normalize("NFC", name), normalize("NFD", name))
-        return next((one for one in spellings if os.path.lexists(self.root / one)), name)
 
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
         return read_stamped(self.root / os.fsdecode(locator), max_bytes)
