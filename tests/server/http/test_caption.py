@@ -13,6 +13,7 @@ from support.models import FakeModel
 from support.patience import wait_until
 
 from captioner.results import Caption, Word
+from captioner.words.alt_text import alt_text
 from captioner_server.http.caption import encode
 
 
@@ -54,6 +55,34 @@ def test_query_parameters_are_options(http_server, http):
     assert [len(answer["words"][0]["attention"]), len(answer["words"][0]["attention"][0])] == [4, 5]
     answer = http.post("/v1/caption", params=query | {"attention_size": "5"}, content=IMAGE, headers=OCTETS)
     assert np.shape(answer.json()["words"][0]["attention"]) == (5, 5)
+
+
+def test_the_style_of_captions_is_that_of_the_command_line(http_server, http):
+    query = {"alternatives": 2, "style": "alt"}
+    encoded = base64.b64encode(IMAGE).decode()
+    plain = expected(http_server, alternatives=2)
+    others = [{**one, "caption": alt_text(one["caption"])} for one in plain["alternatives"]]
+    worded = {**plain, "caption": alt_text(plain["caption"]), "alternatives": others}
+    assert worded["caption"] != plain["caption"]
+    for body in (
+        {"params": query, "content": IMAGE, "headers": OCTETS},
+        {"data": query, "files": {"image": ("a.png", IMAGE)}},
+        {"json": {"image": encoded, "options": query}},
+    ):
+        assert http.post("/v1/caption", **body).json() == worded
+        *_, (kind, last) = read_events(http.post("/v1/caption:stream", **body).text)
+        assert (kind, last["caption"]) == ("caption", worded["caption"])
+    answer = http.post("/v1/caption?style=caption&alternatives=2", content=IMAGE, headers=OCTETS)
+    assert answer.json() == plain
+
+
+@pytest.mark.parametrize("style", ["poem", "", ["alt"], None, 1])
+@pytest.mark.parametrize("call", ["caption", "caption:stream"])
+def test_an_unknown_style_is_refused(http, call, style):
+    body = {"image": base64.b64encode(IMAGE).decode(), "options": {"style": style}}
+    answer = http.post(f"/v1/{call}", json=body)
+    assert answer.status_code == 400 and answer.json()["error"]["field"] == "options.style"
+    assert "style must be one of caption, alt" in answer.json()["error"]["message"]
 
 
 def test_an_option_that_is_given_twice_is_rejected(http):
