@@ -38,6 +38,12 @@ def test_json_that_does_not_say_so_is_told_how(http):
         assert "send Content-Type: application/json" in answer.json()["error"]["message"]
 
 
+def test_an_image_without_what_curl_drops_is_told_how(http):
+    kind = {"content-type": "application/x-www-form-urlencoded"}
+    answer = http.post("/v1/caption", content=IMAGE.translate(None, b"\0\n\r"), headers=kind)
+    assert answer.status_code == 400 and "--data-binary" in answer.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("kind", ["application/json", "text/json", "Text/JSON; charset=utf-8"])
 def test_json_has_two_names(http_server, http, kind):
     body = json.dumps({"image": base64.b64encode(IMAGE).decode()})

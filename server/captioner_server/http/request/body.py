@@ -76,6 +76,13 @@ async def read_request(request: Request, max_image_bytes: int, max_body_bytes: i
             raise RequestError(
                 "the body is JSON: send Content-Type: application/json with it", "content-type"
             )
+        if (
+            kind == _RAW[-1] and image and not any(byte in image for byte in b"\0\n\r")
+        ):  # all images have some
+            raise RequestError(
+                "the body has no zero bytes and no line breaks: send it with curl --data-binary, not -d",
+                "body",
+            )
     else:
         raise RequestError(
             f"the body is an image, multipart/form-data or application/json, not {clip(kind, 100)}",
