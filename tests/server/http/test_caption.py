@@ -101,6 +101,12 @@ def test_a_multipart_form_is_captioned(http_server, http):
     assert answer.json() == expected(http_server, alternatives=1)
 
 
+def test_a_form_takes_one_image(http):
+    answer = http.post("/v1/caption", files=[("image", ("a.png", IMAGE)), ("image", ("b.png", IMAGE))])
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == "the form has several files: send one image per request"
+
+
 def test_a_form_may_name_a_usual_charset(http_server, http):
     form = httpx.Request("POST", "http://a/", files={"image": ("a.png", IMAGE)}, data={"alternatives": "1"})
     kind = form.headers["content-type"] + "; charset=UTF-8"

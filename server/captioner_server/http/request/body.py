@@ -156,6 +156,8 @@ async def _read_multipart(request: Request, max_image_bytes: int) -> tuple[bytes
         form = await parser.parse()
     except MultiPartException as error:
         why = f"the multipart body is malformed, or its image has no filename: {clip(error.message)}"
+        if error.message.startswith("Too many files"):
+            why = "the form has several files: send one image per request"
         raise RequestError(why, "body") from error
     try:
         upload = form.get("image")
