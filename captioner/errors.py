@@ -17,6 +17,7 @@ from captioner.printable import printable
 REJECTED = "rejected"
 """The status of a caption that a person rejected; also its error code, which does not count as a failure."""
 _MAX_QUOTED = 200
+_LONGEST_PATH = 4096
 
 
 def clip(text: object, limit: int = _MAX_QUOTED) -> str:
@@ -26,6 +27,11 @@ def clip(text: object, limit: int = _MAX_QUOTED) -> str:
     """
     whole = text if isinstance(text, str) else repr(text)
     return whole if len(whole) <= limit else f"{whole[:limit]}... ({len(whole)} characters)"
+
+
+def clip_path(path: str) -> str:
+    """A path for a message: whole, unless it is too long for any file, such as base64 in place of one."""
+    return clip(path) if len(path) >= _LONGEST_PATH else path
 
 
 def did_you_mean(name: str, known: Iterable[str], similarity: float = 0.6) -> str:
@@ -80,7 +86,7 @@ class ImageError(CaptionerError):
 
     def __str__(self) -> str:
         names_it = self.names_image and self.image is not None
-        return f"{printable(str(self.image))}: {self.reason}" if names_it else self.reason
+        return f"{printable(clip_path(str(self.image)))}: {self.reason}" if names_it else self.reason
 
     def among(self, outcomes: Sequence[Any], index: int) -> Self:
         """This error as that of one of several images, named in the message."""

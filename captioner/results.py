@@ -127,6 +127,14 @@ class Caption:
         what is in the photo and does not guess the gender of people."""
         return alt_text(self.text)
 
+    def in_style(self, style: str) -> Caption:
+        """This caption and its alternatives in a style of `captioner.words.alt_text.STYLES`; the words stay
+        as the model gave them."""
+        if style == "caption":
+            return self
+        others = (dataclasses.replace(one, text=alt_text(one.text)) for one in self.alternatives)
+        return dataclasses.replace(self, text=self.alt_text, alternatives=tuple(others))
+
     def of(self, source: Any) -> Caption:
         """This caption with its source image attached."""
         return dataclasses.replace(self, source=source)

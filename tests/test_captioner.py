@@ -207,6 +207,13 @@ def test_an_error_among_several_images_names_it_and_keeps_the_captions(tiny_capt
         tiny_captioner.caption([PHOTOS[0], b""])
 
 
+def test_base64_in_place_of_a_path_is_told_apart(tiny_captioner):
+    for start in ("/9j/4AAQ", "iVBORw0KGgo"):
+        with pytest.raises(ImageUnreadableError, match="Decode it first") as raised:
+            tiny_captioner.caption(start + "A" * 20000)
+        assert len(str(raised.value)) < 400
+
+
 def test_an_error_in_the_place_of_an_image_is_passed_on(tiny_captioner):
     error = ImageUnreadableError("left out")
     first, second, third = tiny_captioner.caption_each([PHOTOS[0], error, PHOTOS[1]])

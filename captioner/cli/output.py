@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import TypeVar
 
-from captioner.errors import CaptionerError
+from captioner.errors import CaptionerError, clip_path
 from captioner.printable import counted, printable
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ def say(text: str) -> None:
 
 def report_failure(name: str, error: CaptionerError | str) -> None:
     """Print an image that failed and the reason to stderr."""
-    say(f"{name}: {error.reason if isinstance(error, CaptionerError) else error}")
+    say(f"{clip_path(name)}: {error.reason if isinstance(error, CaptionerError) else error}")
 
 
 def interrupted(done: int, of: int) -> str:

@@ -10,10 +10,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from captioner.errors import OptionsError
-from captioner.words.alt_text import alt_text, sentence, without_opening
+from captioner.words.alt_text import STYLES, alt_text, sentence, without_opening
 from captioner.words.english import NEUTRAL
 
-STYLES = ("caption", "alt")
 _FIELDS = ("caption", "name", "stem", "folder")
 
 

@@ -34,6 +34,8 @@ shape (height, width, 3) in RGB, or an undecoded image of Hugging Face's `datase
 `bytes` and its `path`."""
 ImageOrError = ImageInput | ImageError
 """An image, or the error that says why it cannot be read."""
+_BASE64 = ("/9j/", "iVBORw0", "R0lGOD", "UklGR")
+"""How JPEG, PNG, GIF and WebP begin in base64."""
 _TEXT_MODE = "the file must be opened in binary mode"
 
 
@@ -124,7 +126,8 @@ def open_stream(source: Any, limits: ImageLimits) -> Iterator[IO[bytes]]:
             raise ImageUnreadableError(
                 "is a URL: give its bytes; only the command line fetches it (captioner caption --allow-urls)"
             ) from error
-        raise ImageUnreadableError(reason_of(error, "not a valid path")) from error
+        hint = "; is it base64? Decode it first" if str(source).startswith(_BASE64) else ""
+        raise ImageUnreadableError(reason_of(error, "not a valid path") + hint) from error
     with file:
         try:
             status = os.fstat(file.fileno())

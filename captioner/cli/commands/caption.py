@@ -7,7 +7,6 @@ By default a line is `IMAGE<TAB>caption`, with control characters written as `\t
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import sys
 from collections.abc import Iterator
@@ -28,7 +27,6 @@ from captioner.printable import printable
 if TYPE_CHECKING:
     from captioner.options import CaptionOptions
     from captioner.protocol import ImageCaptioner, Outcome
-    from captioner.results import Caption
 
 _JSON_SUFFIXES = (".jsonl", ".ndjson")
 _OF_BATCH = {".csv": "", ".parquet": "", ".xmp": " --format xmp", ".caption": " --format caption"}
@@ -119,8 +117,8 @@ def caption(request: Request) -> int:
                 report_failure(name, outcome)
                 if not isinstance(outcome, LowConfidenceError):  # which was asked for
                     status = max(status, outcome.exit_status)
-            elif request.style != "caption":
-                outcome = _worded(outcome, request.style)
+            else:
+                outcome = outcome.in_style(request.style)
             for line in _lines(name, outcome, request):
                 print(line, file=file)
             file.flush()
@@ -203,12 +201,3 @@ def _lines(name: str, outcome: Outcome, request: Request) -> Iterator[str]:
         yield f"{printable(name)}\t{printable(outcome.text)}{sure}"
         for other in outcome.alternatives:
             yield f"\t{printable(other.text)}"
-
-
-def _worded(caption: Caption, style: str) -> Caption:
-    """The caption, and its alternatives, in this style."""
-    from captioner.folder.text import TextOptions
-
-    text = TextOptions(style=style)
-    others = (dataclasses.replace(one, text=text.apply(one.text, "")) for one in caption.alternatives)
-    return dataclasses.replace(caption, text=text.apply(caption.text, ""), alternatives=tuple(others))

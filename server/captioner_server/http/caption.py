@@ -40,7 +40,7 @@ class CaptionCalls:
         hosted = self._models.get(call.model)
         with hosted.enter(ticket, call.options):
             caption = await hosted.caption(ticket, call.image, call.options)
-        return Response(await encode(caption), media_type="application/json")
+        return Response(await encode(caption.in_style(call.style)), media_type="application/json")
 
     async def stream(self, call: CaptionCall, ticket: Ticket) -> Response:
         """Every word as it is decoded, then the caption, as server-sent events."""
@@ -52,8 +52,10 @@ class CaptionCalls:
                 work = hosted.stream(ticket, call.image, call.options)
                 async with aclosing(buffered(work, place.close)) as items:
                     async for item in items:
-                        kind = "caption" if isinstance(item, Caption) else "word"
-                        yield encode_event(kind, await encode(item))
+                        if isinstance(item, Caption):
+                            yield encode_event("caption", await encode(item.in_style(call.style)))
+                        else:
+                            yield encode_event("word", await encode(item))
 
         return await EventStream.begin(events())
 

@@ -13,6 +13,7 @@ from support.models import FakeModel
 from support.patience import wait_until
 
 from captioner.results import Caption, Word
+from captioner.words.alt_text import alt_text
 from captioner_server.http.caption import encode
 
 
@@ -37,6 +38,12 @@ def test_json_that_does_not_say_so_is_told_how(http):
         assert "send Content-Type: application/json" in answer.json()["error"]["message"]
 
 
+def test_an_image_without_what_curl_drops_is_told_how(http):
+    kind = {"content-type": "application/x-www-form-urlencoded"}
+    answer = http.post("/v1/caption", content=IMAGE.translate(None, b"\0\n\r"), headers=kind)
+    assert answer.status_code == 400 and "--data-binary" in answer.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("kind", ["application/json", "text/json", "Text/JSON; charset=utf-8"])
 def test_json_has_two_names(http_server, http, kind):
     body = json.dumps({"image": base64.b64encode(IMAGE).decode()})
@@ -56,6 +63,34 @@ def test_query_parameters_are_options(http_server, http):
     assert np.shape(answer.json()["words"][0]["attention"]) == (5, 5)
 
 
+def test_the_style_of_captions_is_that_of_the_command_line(http_server, http):
+    query = {"alternatives": 2, "style": "alt"}
+    encoded = base64.b64encode(IMAGE).decode()
+    plain = expected(http_server, alternatives=2)
+    others = [{**one, "caption": alt_text(one["caption"])} for one in plain["alternatives"]]
+    worded = {**plain, "caption": alt_text(plain["caption"]), "alternatives": others}
+    assert worded["caption"] != plain["caption"]
+    for body in (
+        {"params": query, "content": IMAGE, "headers": OCTETS},
+        {"data": query, "files": {"image": ("a.png", IMAGE)}},
+        {"json": {"image": encoded, "options": query}},
+    ):
+        assert http.post("/v1/caption", **body).json() == worded
+        *_, (kind, last) = read_events(http.post("/v1/caption:stream", **body).text)
+        assert (kind, last["caption"]) == ("caption", worded["caption"])
+    answer = http.post("/v1/caption?style=caption&alternatives=2", content=IMAGE, headers=OCTETS)
+    assert answer.json() == plain
+
+
+@pytest.mark.parametrize("style", ["poem", "", ["alt"], None, 1])
+@pytest.mark.parametrize("call", ["caption", "caption:stream"])
+def test_an_unknown_style_is_refused(http, call, style):
+    body = {"image": base64.b64encode(IMAGE).decode(), "options": {"style": style}}
+    answer = http.post(f"/v1/{call}", json=body)
+    assert answer.status_code == 400 and answer.json()["error"]["field"] == "options.style"
+    assert "style must be one of caption, alt" in answer.json()["error"]["message"]
+
+
 def test_an_option_that_is_given_twice_is_rejected(http):
     answer = http.post("/v1/caption?include=dog&include=cat", content=IMAGE, headers=OCTETS)
     assert answer.status_code == 400 and "include is given more than once" in answer.text
@@ -64,6 +99,12 @@ def test_an_option_that_is_given_twice_is_rejected(http):
 def test_a_multipart_form_is_captioned(http_server, http):
     answer = http.post("/v1/caption", files={"image": ("a.png", IMAGE)}, data={"alternatives": "1"})
     assert answer.json() == expected(http_server, alternatives=1)
+
+
+def test_a_form_takes_one_image(http):
+    answer = http.post("/v1/caption", files=[("image", ("a.png", IMAGE)), ("image", ("b.png", IMAGE))])
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == "the form has several files: send one image per request"
 
 
 def test_a_form_may_name_a_usual_charset(http_server, http):

@@ -51,7 +51,7 @@ def test_the_interface_is_described(http):
     assert model.keys() >= set(schemas["Model"]["required"])
     for path in ("/v1/caption", "/v1/caption:stream"):
         names = {parameter["name"] for parameter in described["paths"][path]["post"]["parameters"]}
-        assert names == {*OPTION_SPECS, "timeout_s", "model"}
+        assert names == {*OPTION_SPECS, "style", "timeout_s", "model"}
         assert {"200", "400", "401", "403", "404", "413", "429", "503", "504"} == set(
             described["paths"][path]["post"]["responses"]
         )

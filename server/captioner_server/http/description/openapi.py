@@ -9,7 +9,8 @@ from captioner import __version__
 from captioner.model.calibration import Calibration
 from captioner.model.info import ModelInfo
 from captioner.options import OPTION_SPECS, CaptionOptions, OptionSpec
-from captioner_server.http.request.body import MODEL, TIMEOUT
+from captioner.words.alt_text import STYLES
+from captioner_server.http.request.body import MODEL, STYLE, TIMEOUT
 from captioner_server.options import ServerOptions
 
 _ERRORS = {
@@ -77,7 +78,12 @@ def describe_api(options: ServerOptions) -> dict[str, Any]:
             "/openapi.json": {"get": _file("This description, for programs", "openapi", "application/json")},
         },
         "components": {
-            "schemas": {**_SCHEMAS, "Options": _options_schema(), "Model": _model_schema()},
+            "schemas": {
+                **_SCHEMAS,
+                "Options": _options_schema(),
+                "RequestOptions": _options_schema(**{STYLE: {**_STYLE, "description": _STYLE_HELP}}),
+                "Model": _model_schema(),
+            },
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -111,17 +117,21 @@ _MODEL = {
     "schema": {"type": "string"},
 }
 
+_STYLE = {"type": "string", "enum": [*STYLES], "default": STYLES[0]}
+_STYLE_HELP = "alt: alt text, a sentence of at most 125 characters that does not guess people's gender"
+
 
 def _caption_call(summary: str, answer: dict[str, Any], options: ServerOptions) -> dict[str, Any]:
     image = {"type": "string", "format": "binary", "maxLength": options.max_image_bytes}
     base64 = {"type": "string", "contentEncoding": "base64"}
-    reference = {"$ref": "#/components/schemas/Options"}
+    reference = {"$ref": "#/components/schemas/RequestOptions"}
     return {
         "summary": summary,
         "operationId": summary.replace(",", "").title().replace(" ", ""),
         "security": _SECURITY,
         "parameters": [
             *(_parameter(name, spec) for name, spec in OPTION_SPECS.items()),
+            {"name": STYLE, "in": "query", "description": _STYLE_HELP, "schema": _STYLE},
             {
                 "name": TIMEOUT,
                 "in": "query",
@@ -161,9 +171,9 @@ def _parameter(name: str, spec: OptionSpec) -> dict[str, Any]:
     return {"name": name, "in": "query", "description": spec.help, "schema": schema}
 
 
-def _options_schema() -> dict[str, Any]:
+def _options_schema(**more: Any) -> dict[str, Any]:
     properties = {name: {**_schema(spec), "description": spec.help} for name, spec in OPTION_SPECS.items()}
-    return {"type": "object", "properties": properties, "additionalProperties": False}
+    return {"type": "object", "properties": properties | more, "additionalProperties": False}
 
 
 def _model_schema() -> dict[str, Any]:

@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from captioner.errors import ImageTooLargeError, OptionsError, clip
 from captioner.options import OPTION_SPECS, CaptionOptions, merge_options
+from captioner.words.alt_text import STYLES
 from captioner_server.errors import RequestError
 from captioner_server.http.off_loop import off_loop
 from captioner_server.http.request.json_body import parse_json
@@ -33,6 +34,8 @@ _CHARSETS = (b"utf-8", b"utf8", b"us-ascii", b"iso-8859-1")
 """Accepted in a multipart body. Python has codecs that take seconds for a text of 64 KiB."""
 MODEL = "model"
 """The query parameter that names the model."""
+STYLE = "style"
+"""The parameter for the wording, one of `STYLES`, given where caption options are."""
 _DEFAULTS = CaptionOptions(attention=False)
 
 
@@ -44,6 +47,8 @@ class CaptionCall:
     options: CaptionOptions
     model: str = ""
     """The name of the model; "" for the default."""
+    style: str = STYLES[0]
+    """The wording of the answer, one of `STYLES`."""
 
     def size_of(self) -> int:
         """Its size in bytes."""
@@ -71,25 +76,39 @@ async def read_request(request: Request, max_image_bytes: int, max_body_bytes: i
             raise RequestError(
                 "the body is JSON: send Content-Type: application/json with it", "content-type"
             )
+        if (
+            kind == _RAW[-1] and image and not any(byte in image for byte in b"\0\n\r")
+        ):  # all images have some
+            raise RequestError(
+                "the body has no zero bytes and no line breaks: send it with curl --data-binary, not -d",
+                "body",
+            )
     else:
         raise RequestError(
             f"the body is an image, multipart/form-data or application/json, not {clip(kind, 100)}",
             "content-type",
         )
-    options = merge_options(_DEFAULTS, given | more)
+    asked = given | more
+    style = asked.pop(STYLE, STYLES[0])
+    if style not in STYLES:
+        raise OptionsError(f"{STYLE} must be one of {', '.join(STYLES)}, got {clip(repr(style), 100)}", STYLE)
+    options = merge_options(_DEFAULTS, asked)
     assert options  # there are defaults
-    return CaptionCall(image, options, request.query_params.get(MODEL, ""))
+    return CaptionCall(image, options, request.query_params.get(MODEL, ""), style)
 
 
 def parse_options(fields: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Options from pairs of name and text. Raises `OptionsError`, also for one that is given twice."""
+    """Options and the style from pairs of name and text. Raises `OptionsError`, also for one given twice."""
     values: dict[str, Any] = {}
     for name, text in fields:
         if name in values:
             raise OptionsError(f"{name} is given more than once", name)
+        if name == STYLE:
+            values[name] = text
+            continue
         spec = OPTION_SPECS.get(name)
         if spec is None:
-            known = ", ".join(OPTION_SPECS)
+            known = ", ".join((*OPTION_SPECS, STYLE))
             raise OptionsError(f"unknown option {clip(name, 100)!r}; options are {known}", clip(name, 100))
         try:
             values[name] = spec.parse(text)
@@ -137,6 +156,8 @@ async def _read_multipart(request: Request, max_image_bytes: int) -> tuple[bytes
         form = await parser.parse()
     except MultiPartException as error:
         why = f"the multipart body is malformed, or its image has no filename: {clip(error.message)}"
+        if error.message.startswith("Too many files"):
+            why = "the form has several files: send one image per request"
         raise RequestError(why, "body") from error
     try:
         upload = form.get("image")
