@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, Literal, Self, cast, overload
 
@@ -182,12 +182,15 @@ class AsyncCaptionClient:
             await waiting.after(failure)
 
     async def caption_batch(
-        self, images: Iterable[ImageOrError], options: CaptionOptions | None = None
+        self,
+        images: Iterable[ImageOrError] | AsyncIterable[ImageOrError],
+        options: CaptionOptions | None = None,
     ) -> AsyncGenerator[Answered, None]:
         """The caption or the error of each image with its position in `images`, in the order of completion.
 
-        `images` may be endless: it is read ahead by `batch_window` images only. When the server goes
-        away, what it left unanswered is sent again, to another or to the same.
+        `images` may be asynchronous, for example an async generator of downloads. It may be endless: it is
+        read ahead by `batch_window` images only. When the server goes away, what it left unanswered is sent
+        again, to another or to the same.
         """
         limit = min((await self.get_model()).max_image_bytes, self._settings.max_image_bytes)
         settings = dataclasses.replace(self._settings, max_image_bytes=limit)
@@ -199,7 +202,10 @@ class AsyncCaptionClient:
                 yield outcome
 
     async def caption_each(
-        self, images: Iterable[ImageOrError], options: CaptionOptions | None = None, **fields: Any
+        self,
+        images: Iterable[ImageOrError] | AsyncIterable[ImageOrError],
+        options: CaptionOptions | None = None,
+        **fields: Any,
     ) -> AsyncGenerator[Outcome, None]:
         """The caption or the error of each image, in the order of `images`; otherwise as `caption_batch`."""
         early: dict[int, Outcome] = {}

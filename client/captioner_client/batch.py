@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+import itertools
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -45,7 +47,7 @@ class Batch:
         self,
         stub: Any,
         metadata: tuple[tuple[str, str], ...],
-        images: Iterable[ImageOrError],
+        images: Iterable[ImageOrError] | AsyncIterable[ImageOrError],
         options: pb.CaptionOptions | None,
         settings: ClientOptions,
         servers: str,
@@ -53,12 +55,13 @@ class Batch:
         """`settings.max_image_bytes` must be within the server's limit: a larger message ends the call.
         `servers` are the addresses, for errors."""
         self._stub, self._metadata = stub, metadata
-        self._images = enumerate(map(own_frame, images))
+        self._images = images if isinstance(images, AsyncIterable) else iter(images)
+        self._positions = itertools.count()
         self._options, self._settings, self._servers = options, settings, servers
         self._window = asyncio.Semaphore(settings.batch_window)
         self._unanswered: dict[int, ImageInput] = {}
         self._waiting = Waiting(settings, settings.timeout_s)
-        self._taking: asyncio.Task[Taken | None] | None = None
+        self._taken: asyncio.Queue[Taken | BaseException | None] = asyncio.Queue(1)
         self._exhausted = False
         self._call: Any = None
         self._outcomes: asyncio.Queue[Answered | BaseException | None] = asyncio.Queue()
@@ -68,6 +71,16 @@ class Batch:
 
         Raises a `ServerError` when no server answers any more, and what iterating over `images` raises.
         """
+        taking = asyncio.create_task(self._take_all())
+        try:
+            async with aclosing(self._run()) as outcomes:
+                async for outcome in outcomes:
+                    yield outcome
+        finally:
+            taking.cancel()
+            await asyncio.gather(taking, return_exceptions=True)
+
+    async def _run(self) -> AsyncGenerator[Answered, None]:
         failures, waiting = 0, self._waiting
         while True:
             self._call = call = self._stub.CaptionBatch(metadata=self._metadata)
@@ -133,7 +146,14 @@ class Batch:
                     self._outcomes.put_nowait((index, error))
                 else:
                     await self._send(call, index, payload)
-            while taken := await self._take():
+            while not self._exhausted:
+                taken = await self._taken.get()
+                if isinstance(taken, BaseException):  # also a `CancelledError` of the caller's own tasks
+                    self._outcomes.put_nowait(taken)
+                    return
+                if taken is None:
+                    self._exhausted = True
+                    break
                 index, image, prepared = taken
                 if isinstance(prepared, ImageError):
                     self._outcomes.put_nowait((index, prepared))
@@ -155,29 +175,40 @@ class Batch:
             )
         )
 
-    async def _take(self) -> Taken | None:
-        """The next image, once there is room for it; None after the last.
+    async def _take_all(self) -> None:
+        """Take and prepare the images, each once there is room for it: in one task, as asynchronous iterators
+        may have timeouts or groups of tasks, which belong to one."""
+        images = self._images
+        try:
+            if isinstance(images, AsyncIterable):
+                async for image in images:
+                    await self._keep(await in_thread(self._prepare, image))
+            else:
+                while taken := await in_thread(self._prepare_next, images):
+                    await self._keep(taken)
+            await self._taken.put(None)
+        except BaseException as error:
+            task = asyncio.current_task()
+            if not (task and task.cancelling()):  # else nobody takes any more
+                await self._taken.put(error)
+            raise
 
-        Cancelling loses nothing: an image being taken remains for the next feeder.
-        """
-        if self._exhausted:
-            return None
-        self._taking = self._taking or asyncio.create_task(in_thread(self._prepare_next))
-        taken = await asyncio.shield(self._taking)
-        if taken:
-            await self._window.acquire()
-        self._taking = None
-        self._exhausted = taken is None
-        return taken
+    async def _keep(self, taken: Taken) -> None:
+        await self._window.acquire()
+        await self._taken.put(taken)
 
-    def _prepare_next(self) -> Taken | None:
+    def _prepare_next(self, images: Iterator[ImageOrError]) -> Taken | None:
         # In a thread: both the caller's iterator and the reading of files may be slow.
-        for index, image in self._images:
-            try:
-                return index, *prepare(image, self._settings)
-            except ImageError as error:
-                return index, b"", name_image(error, image)
+        for image in images:
+            return self._prepare(image)
         return None
+
+    def _prepare(self, image: ImageOrError) -> Taken:
+        index, image = next(self._positions), own_frame(image)
+        try:
+            return index, *prepare(image, self._settings)
+        except ImageError as error:
+            return index, b"", name_image(error, image)
 
     def _answered(self, answer: pb.CaptionBatchResponse) -> Answered:
         """Raises `ServerError` for the answer to an image that was not sent, or that was answered before."""

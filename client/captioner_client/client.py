@@ -185,7 +185,7 @@ class CaptionClient(ModelDescription):
         self, images: Iterable[ImageOrError], options: CaptionOptions | None = None, **fields: Any
     ) -> Generator[Outcome, None, None]:
         """The caption or the error of each image, in the order of `images`; otherwise as `caption_batch`."""
-        return self._iterate(self._client.caption_each(images, options, **fields))
+        return self._iterate(self._client.caption_each(iter(images), options, **fields))
 
     def stream(
         self,
@@ -206,7 +206,7 @@ class CaptionClient(ModelDescription):
         `images` may be endless: it is read ahead by `batch_window` images only, on another thread. When
         the server goes away, what it left unanswered is sent again, to another or to the same.
         """
-        return self._iterate(self._client.caption_batch(images, options))
+        return self._iterate(self._client.caption_batch(iter(images), options))
 
     def get_model(self, *, timeout_s: float | None = None) -> ModelInfo:
         """The model that the server serves, and the server's limits."""

@@ -79,10 +79,13 @@ _BY_STATUS: dict[grpc.StatusCode, type[ServerError]] = {
 }
 
 
+_UNTRUSTED = "give the authority to trust: root_certificates=, --root-certificates FILE"
 _HINTS = {
     "Failed parsing HTTP/2": "is this its gRPC port?",
     "WRONG_VERSION_NUMBER": "is this its gRPC port, and does it use TLS?",
     "Socket closed": "does it use TLS?",
+    "self signed certificate": _UNTRUSTED,
+    "unable to get local issuer certificate": _UNTRUSTED,
 }
 """What is likely wrong where gRPC says this of a connection that could not be opened."""
 _HTTP_STATUS = "http2 header with status: "

@@ -170,6 +170,14 @@ def test_other_images_of_one_name_are_ignored(capsys: pytest.CaptureFixture[str]
     assert "a second caption of" in capsys.readouterr().err
 
 
+def test_exchanged_arguments_are_suspected(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    references, captions = tmp_path / "references.jsonl", tmp_path / "captions.jsonl"
+    captions.write_text('{"image": "a.jpg", "caption": "a dog"}\n')
+    references.write_text(2 * captions.read_text())
+    assert main(["score", str(references), str(captions), "--no-meteor"]) == 2
+    assert "the order is CAPTIONS REFERENCES" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [

@@ -6,7 +6,7 @@ import itertools
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 from support.models import FakeModel
+from support.patience import PATIENCE_S
 from support.processes import child_environment
 from support.serving import RunningServer, make_image, serve
 
@@ -274,6 +275,71 @@ def test_the_asynchronous_client_does_the_same(server: RunningServer) -> None:
             await outcomes.aclose()
 
     asyncio.run(run())
+
+
+def test_images_may_come_asynchronously(server: RunningServer) -> None:
+    async def downloads() -> AsyncIterator[bytes | ImageError]:
+        async with asyncio.TaskGroup() as group:  # which belongs to one task
+            found = [group.create_task(asyncio.sleep(0, make_image(number))) for number in range(9)]
+            for number, task in enumerate(found):
+                yield NotAnImageError("no picture") if number == 1 else await task
+
+    async def run() -> None:
+        async with AsyncCaptionClient(server.address, ClientOptions(batch_window=4)) as client:
+            outcomes = [outcome async for outcome in client.caption_each(downloads(), beam_size=2)]
+            assert [type(outcome) for outcome in outcomes] == [Caption, NotAnImageError, *[Caption] * 7]
+            assert str(outcomes[8]) == str(await client.caption(make_image(8), beam_size=2))
+
+    asyncio.run(run())
+
+
+def test_asynchronous_images_are_read_ahead_by_a_window_and_ended(server: RunningServer) -> None:
+    read, ended = itertools.count(), []
+
+    async def queued() -> AsyncIterator[bytes]:
+        try:
+            while next(read) < 20:
+                yield make_image(1)
+            await asyncio.Event().wait()  # for an image that never comes
+        finally:
+            ended.append(True)
+
+    async def run() -> None:
+        async with AsyncCaptionClient(server.address, ClientOptions(batch_window=4)) as client:
+            outcomes = client.caption_batch(queued())
+            seen = [(await anext(outcomes))[0] for _ in range(10)]
+            await asyncio.sleep(0.2)
+            assert next(read) <= 10 + 4 + 2
+            seen += [(await anext(outcomes))[0] for _ in range(9)]
+            assert sorted(seen) == list(range(19))
+            await asyncio.sleep(0.2)
+            await outcomes.aclose()
+            assert ended
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("error", [LookupError("mine"), asyncio.CancelledError("mine")])
+def test_what_asynchronous_images_raise_is_raised(server: RunningServer, error: BaseException) -> None:
+    async def images() -> AsyncIterator[bytes]:
+        yield make_image(1)
+        raise error
+
+    async def run() -> None:
+        async with AsyncCaptionClient(server.address) as client, asyncio.timeout(PATIENCE_S):
+            with pytest.raises(type(error), match="mine"):
+                [outcome async for outcome in client.caption_each(images())]
+
+    asyncio.run(run())
+
+
+def test_the_synchronous_client_takes_no_asynchronous_images(client: CaptionClient) -> None:
+    async def images() -> AsyncIterator[bytes]:
+        yield make_image(1)
+
+    for method in (client.caption_batch, client.caption_each):
+        with pytest.raises(TypeError, match="not iterable"):
+            list(method(images()))
 
 
 def test_one_client_serves_many_threads(server: RunningServer, client: CaptionClient) -> None:

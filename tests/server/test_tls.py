@@ -44,6 +44,17 @@ def test_with_mutual_tls_only_callers_with_a_certificate_come_in(authority: Auth
         assert probe.main([server.address]) == 1
 
 
+def test_a_certificate_that_is_not_trusted_is_told_with_what_to_give(authority: Authority) -> None:
+    certificate, key = authority.issue("server")
+    with serve(FakeModel(), tls_certificate=certificate, tls_key=key) as server:
+        options = ClientOptions(tls=True, max_attempts=1, wait_s=0)
+        with (
+            CaptionClient(server.address, options) as client,
+            pytest.raises(ServerUnavailableError, match=r"root_certificates=, --root-certificates FILE"),
+        ):
+            client.get_model()
+
+
 def test_a_new_certificate_is_used_without_a_restart(authority: Authority) -> None:
     certificate, key = authority.issue("server")
     with serve(FakeModel(), tls_certificate=certificate, tls_key=key) as server:
