@@ -19,12 +19,9 @@ from captioner_server.http.request.json_body import parse_json
 
 TIMEOUT = "timeout_s"
 """The query parameter for how long the caller waits; it is not a caption option."""
-_RAW = (
-    "image/",
-    "application/octet-stream",
-    "binary/octet-stream",  # S3's default
-    "application/x-www-form-urlencoded",  # curl's
-)
+_FORM = "application/x-www-form-urlencoded"
+"""What curl sends unless told otherwise."""
+_RAW = ("image/", "application/octet-stream", "binary/octet-stream", _FORM)  # the third is S3's default
 _JSON = ("application/json", "text/json")
 _EXTRA_BYTES = 2**16
 """Room for the rest of a JSON or multipart body beside the image."""
@@ -76,9 +73,7 @@ async def read_request(request: Request, max_image_bytes: int, max_body_bytes: i
             raise RequestError(
                 "the body is JSON: send Content-Type: application/json with it", "content-type"
             )
-        if (
-            kind == _RAW[-1] and image and not any(byte in image for byte in b"\0\n\r")
-        ):  # all images have some
+        if kind == _FORM and image and not any(byte in image for byte in b"\0\n\r"):  # as no image is
             raise RequestError(
                 "the body has no zero bytes and no line breaks: send it with curl --data-binary, not -d",
                 "body",
