@@ -35,7 +35,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="FOLDER|CAPTIONS",
         type=Path,
         help="captions that captioner batch wrote (JSONL, CSV) or people (COCO), or a folder with "
-        "captions.jsonl or with text files beside its photos",
+        "captions.jsonl, or with text or XMP files beside its photos",
     )
     parser.add_argument(
         "words", nargs="*", metavar="WORDS", help="such as a dog on a beach, or in quotes 'dog -street'"
@@ -147,7 +147,7 @@ def _read(source: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
                 yield str(record["image"]), record["caption"], tuple(_others(record))
         return
     try:
-        images = read_references(source, divided=False)
+        images = read_references(source, divided=False, xmp=True)
     except NoCaptionsError as error:
         how = shlex.join(["captioner", "batch", str(source), "-o", str(captions)])
         raise DataError(f"{source}: there are no captions in this folder yet; make them by: {how}") from error
