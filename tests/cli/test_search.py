@@ -272,10 +272,14 @@ def test_photos_that_look_alike_are_listed(tmp_path, capsys):
     for name in ("black.png", "also black.png"):
         Image.new("RGB", (40, 40)).save(tmp_path / name)
     (tmp_path / "broken.jpg").write_bytes(b"no photo")
+    (tmp_path / "gone.jpg").symlink_to("nowhere.jpg")
+    os.mkfifo(tmp_path / "pipe.jpg")
     assert main(["search", str(tmp_path), "--duplicates"]) == 1
     output = capsys.readouterr()
     assert output.out == "cat.png\nsmall.jpg\n"
     assert "broken.jpg" in output.err and "no duplicates" not in output.err
+    assert "gone.jpg: a link to a file that is not there\n" in output.err
+    assert "pipe.jpg: not a regular file\n" in output.err
     (tmp_path / "small.jpg").unlink()
     assert main(["search", str(tmp_path), "--duplicates"]) == 1
     assert capsys.readouterr().err.endswith("captioner: no duplicates were found in 4 photos\n")

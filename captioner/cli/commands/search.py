@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from captioner.cli.arguments.corrections import DEFAULT, found_corrections
 from captioner.cli.arguments.values import positive
 from captioner.cli.output import say
-from captioner.errors import CaptionerError, DataError, OptionsError
+from captioner.errors import CaptionerError, DataError, ImageUnreadableError, OptionsError
 from captioner.images.suffixes import PICTURES, RAW
 from captioner.printable import counted, printable
 
@@ -174,6 +174,8 @@ def list_duplicates(folder: Path) -> int:
     names, prints, failed = [], [], 0
     for photo in find_photos(folder):
         try:
+            if photo.problem:  # such as a pipe, at which it would wait for ever
+                raise ImageUnreadableError(photo.problem)
             prints.append(fingerprint(open_image(folder / photo.name, target=32)))
             names.append(photo.name)
         except CaptionerError as error:
