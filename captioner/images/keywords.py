@@ -5,17 +5,14 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from typing import Any
-from xml.etree import ElementTree
 
 from PIL import IptcImagePlugin
 
 from captioner.images.formats import HEAD_BYTES, detect_format, open_format
 from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
 from captioner.images.sources import ImageInput, read_file
+from captioner.images.xmp import SUBJECT, items_of, read_packets
 
-_BEGIN, _END = b"<rdf:RDF", b"</rdf:RDF>"
-_SUBJECT = "{http://purl.org/dc/elements/1.1/}subject"
-_ITEM = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}li"
 _IPTC_KEYWORDS = (2, 25)
 
 
@@ -25,29 +22,9 @@ def read_keywords(image: ImageInput, limits: ImageLimits = DEFAULT_LIMITS) -> tu
     Raises `ImageUnreadableError` and `ImageTooLargeError` as `open_image` does.
     """
     content = read_file(image, limits)
-    found = [*_from_xmp(content), *_from_iptc(content)]
+    of_xmp = (text for packet in read_packets(content) for text in items_of(packet, SUBJECT))
+    found = [*of_xmp, *_from_iptc(content)]
     return tuple(dict.fromkeys(keyword for text in found if (keyword := text.strip())))
-
-
-def _from_xmp(content: bytes) -> Iterator[str]:
-    for packet in _packets(content):
-        try:
-            tree = ElementTree.fromstring(packet)
-        except ElementTree.ParseError:
-            continue
-        for subject in tree.iter(_SUBJECT):
-            yield from (item.text or "" for item in subject.iter(_ITEM))
-
-
-def _packets(content: bytes) -> Iterator[bytes]:
-    # XMP is plain text in every format, so that it can be found without a decoder for each.
-    end = 0
-    while (start := content.find(_BEGIN, end)) >= 0:
-        last = content.find(_END, start)
-        if last < 0:
-            return
-        end = last + len(_END)
-        yield content[start:end]
 
 
 def _from_iptc(content: bytes) -> Iterator[str]:

@@ -4,7 +4,7 @@
   images, which have an `error`, are no captions;
 - COCO results: `[{"image_id": …, "caption": …}]`, where the id is COCO's number or a file name;
 - a table of captions by name: `{"a.jpg": "a dog"}`;
-- a folder of photos with text files.
+- a folder of photos with text or XMP files.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from captioner.surrogates import image_of
 
 _FORMATS = (
     "captions to score are read from JSON lines or CSV of captioner batch, its Parquet (.parquet), COCO "
-    "results, or a folder of photos with text files"
+    "results, or a folder of photos with text or XMP files"
 )
 
 
@@ -80,9 +80,9 @@ def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[st
 
 def _folder_records(folder: Path) -> Iterator[tuple[str, Any]]:
     try:
-        images = read_sidecars(folder)
+        images = read_sidecars(folder, xmp=True)
     except NoCaptionsError:
-        raise DataError(f"{folder}: a folder; no photo in it has a text file; {_FORMATS}") from None
+        raise DataError(f"{folder}: a folder; no photo in it has a text file or XMP; {_FORMATS}") from None
     for image in images:
         for caption in image.captions:
             yield f"{folder}, {image.name}", {"image": image.name, "caption": caption}

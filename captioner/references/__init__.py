@@ -51,17 +51,19 @@ def read_references(
     *,
     split_lists: Mapping[str, str | Path] | None = None,
     divided: bool = True,
+    xmp: bool = False,
 ) -> list[CaptionedImage]:
     """The images of `path` in the order of the file, its format detected.
 
     `split` keeps the images of one split, or of several joined by `+` ("train+restval"). `split_lists`
     maps the names of splits to list files (`Flickr_8k.trainImages.txt`) for formats that hold none.
-    Blank captions and images without a caption are left out. HTML entities become the characters that they
-    stand for. Raises `DataError` for anything that cannot be read, is malformed or repeated, leaves no image,
-    or, unless `divided` is False, has no spaces between words.
+    `xmp` also reads XMP files beside photos, whose captions a machine may have written. Blank captions and
+    images without a caption are left out. HTML entities become the characters that they stand for. Raises
+    `DataError` for anything that cannot be read, is malformed or repeated, leaves no image, or, unless
+    `divided` is False, has no spaces between words.
     """
     path = Path(path)
-    images = _captioned(path, _read_folder(path) if path.is_dir() else _parse(path, read_text(path)))
+    images = _captioned(path, _read_folder(path, xmp=xmp) if path.is_dir() else _parse(path, read_text(path)))
     if divided:
         _check_divided(path, images)
     if split_lists:
@@ -76,11 +78,11 @@ def read_label_file(path: Path) -> list[CaptionedImage]:
     return read_labels(path, read_text(path, wanted=LABELS))
 
 
-def _read_folder(folder: Path) -> list[CaptionedImage]:
+def _read_folder(folder: Path, *, xmp: bool) -> list[CaptionedImage]:
     for name in _METADATA:
         if (folder / name).is_file():
             return _parse(folder / name, read_text(folder / name))
-    return read_sidecars(folder)
+    return read_sidecars(folder, xmp=xmp)
 
 
 def _parse(path: Path, text: str) -> list[CaptionedImage]:

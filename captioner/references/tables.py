@@ -13,6 +13,7 @@ from typing import Any
 
 from captioner.errors import REJECTED, DataError, clip
 from captioner.images.suffixes import PICTURES
+from captioner.images.xmp import ALT_TEXT, DESCRIPTION, items_of, read_packets, sidecar_extension
 from captioner.printable import counted
 from captioner.references.bounded import MAX_SIDECAR_BYTES, read_text
 from captioner.references.cells import unescape_path, unescape_text
@@ -31,6 +32,7 @@ _OF_MODEL = ("model", "log_prob", "error")
 _NEEDED = {"image", "caption", "split"}
 """Columns that every row must reach: a caption with a line break but no quotes would be cut."""
 SIDECAR_SUFFIXES = (".txt", ".caption")
+XMP_SUFFIX = ".xmp"
 _DELIMITERS = ",;\t|"
 _SEPARATOR = re.compile(rf'"?sep=([{_DELIMITERS}])"?')
 _NUMBERED = re.compile(r"(caption|comment|text|sentence)[ _.-]?\d+")
@@ -191,20 +193,21 @@ def first_of(record: Mapping[str, Any], names: Iterable[str]) -> Any:
     return next((record[name] for name in names if name in record), None)
 
 
-def read_sidecars(folder: Path) -> list[CaptionedImage]:
+def read_sidecars(folder: Path, *, xmp: bool = False) -> list[CaptionedImage]:
     """The images of a folder that have a text file beside them, one caption on each line: `a.jpg.txt` for
-    `a.jpg`, or `a.txt`, which belongs to the first of the images that could have it; likewise `.caption`."""
+    `a.jpg`, or `a.txt`, which belongs to the first of the images that could have it; likewise `.caption`, and
+    with `xmp` the description in `.xmp`, else its alt text. Raises `DataError`."""
+    suffixes = (*SIDECAR_SUFFIXES, *([XMP_SUFFIX] if xmp else []))
     found, used = [], set[Path]()
     for name in list_images(folder):
         image = folder / name
         for beside in (
             place
-            for suffix in SIDECAR_SUFFIXES
+            for suffix in suffixes
             for place in (image.with_name(image.name + suffix), image.with_suffix(suffix))
         ):
             is_new = beside.is_file() and beside not in used
-            lines = read_text(beside, MAX_SIDECAR_BYTES).split("\n") if is_new else []
-            captions = [line.strip() for line in lines if line.strip()]
+            captions = _read_sidecar(beside, image) if is_new else []
             if captions:
                 used.add(beside)
                 found.append(CaptionedImage(name, tuple(captions), ""))
@@ -216,6 +219,32 @@ def read_sidecars(folder: Path) -> list[CaptionedImage]:
         hint = f"; if they are in {metadata}, give that file, as CSV or JSON lines" if metadata else ""
         raise NoCaptionsError(f"{folder}: no image has a text file with a caption beside it{hint}")
     return found
+
+
+def _read_sidecar(path: Path, image: Path) -> list[str]:
+    if path.suffix == XMP_SUFFIX:
+        return _read_xmp(path, image)
+    lines = read_text(path, MAX_SIDECAR_BYTES).split("\n")
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _read_xmp(path: Path, image: Path) -> list[str]:
+    """The caption in a file that programs write for many purposes: one that cannot be read has none."""
+    try:
+        text = read_text(path, MAX_SIDECAR_BYTES, wanted="not XMP")
+    except DataError as error:
+        _LOG.warning("%s", error)
+        return []
+    packets = list(read_packets(text.encode()))
+    if text and not packets:
+        _LOG.warning("%s: not XMP that can be read", path)
+    if any(sidecar_extension(one) not in ("", image.suffix[1:].lower()) for one in packets):
+        return []
+    for name in (DESCRIPTION, ALT_TEXT):
+        default = next((text for one in packets for text in items_of(one, name)), "")
+        if caption := " ".join(default.split()):
+            return [caption]
+    return []
 
 
 class _Images:

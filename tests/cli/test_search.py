@@ -110,6 +110,80 @@ def test_text_files_beside_photos_are_searched(tmp_path, capsys):
     assert found(capsys) == ["a.png"]
 
 
+def sidecar(description: str = "", alt_text: str = "", extension: str = "") -> str:
+    def of_languages(name: str, text: str) -> str:
+        items = f'<rdf:li xml:lang="x-default">{text}</rdf:li><rdf:li xml:lang="de">Zebra</rdf:li>'
+        return f"<{name}><rdf:Alt>{items}</rdf:Alt></{name}>" if text else ""
+
+    return (
+        '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
+        '<rdf:Description xmlns:dc="http://purl.org/dc/elements/1.1/" '
+        'xmlns:Iptc4xmpCore="http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/" '
+        f'xmlns:photoshop="http://ns.adobe.com/photoshop/1.0/" photoshop:SidecarForExtension="{extension}">'
+        + of_languages("dc:description", description)
+        + of_languages("Iptc4xmpCore:AltTextAccessibility", alt_text)
+        + "</rdf:Description></rdf:RDF></x:xmpmeta>"
+    )
+
+
+@pytest.fixture
+def beside(tmp_path):
+    """Writes photos, and files beside them."""
+
+    def write(*photos: str, **files: str) -> Path:
+        for name in photos:
+            Image.new("RGB", (8, 8)).save(tmp_path / name)
+        for name, text in files.items():
+            (tmp_path / name.replace("_", ".")).write_text(text, encoding="utf-8")
+        return tmp_path
+
+    return write
+
+
+def test_sidecars_of_xmp_are_searched(beside, capsys):
+    folder = beside(
+        *("a.png", "b.png", "b.jpg", "c.png", "d.jpg", "d.png", "e.png"),
+        a_png_xmp=sidecar("a dog &amp; a\ncat", "another"),
+        b_xmp=sidecar(alt_text="a dog in the snow"),  # belongs to the first, as text files do
+        c_xmp=sidecar(),  # of another program, without a caption
+        d_xmp=sidecar("a dog on a bed", extension="PNG"),
+        e_txt="a cat",
+        e_xmp=sidecar("a dog, but text files come first"),
+    )
+    assert main(["search", str(folder), "dog"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "a.png\ta dog & a cat",
+        "b.jpg\ta dog in the snow",
+        "d.png\ta dog on a bed",
+    ]
+    assert main(["search", str(folder), "zebra"]) == 0  # of another language
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        '<!DOCTYPE a [<!ENTITY b "dog dog"><!ENTITY c "&b;&b;&b;">]>' + sidecar("&c;"),
+        '<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/hostname">]>' + sidecar("&b;"),
+        sidecar("<a>" * 50_000 + "dog" + "</a>" * 50_000),
+        sidecar("dog")[:-30],
+        "<rdf:RDF" * 50_000 + "</rdf:RDF>" * 50_000,
+        sidecar("dog" * 2**19),
+    ],
+    ids=["entities", "file", "deep", "cut off", "many", "large"],
+)
+def test_hostile_sidecars_are_no_captions(hostile, beside, capsys):
+    folder = beside("a.png", "b.png", a_xmp=hostile, b_xmp=sidecar("a dog"))
+    assert main(["search", str(folder), "dog"]) == 0
+    assert capsys.readouterr().out == "b.png\ta dog\n"
+
+
+def test_a_sidecar_that_cannot_be_read_is_named(beside, capsys, caplog):
+    folder = beside("a.png", "b.png", a_xmp=sidecar("dog")[:-30], b_xmp=sidecar("a dog"))
+    assert main(["search", str(folder), "dog"]) == 0
+    assert f"{folder / 'a.xmp'}: not XMP that can be read" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("words", "names"),
     [
@@ -198,10 +272,14 @@ def test_photos_that_look_alike_are_listed(tmp_path, capsys):
     for name in ("black.png", "also black.png"):
         Image.new("RGB", (40, 40)).save(tmp_path / name)
     (tmp_path / "broken.jpg").write_bytes(b"no photo")
+    (tmp_path / "gone.jpg").symlink_to("nowhere.jpg")
+    os.mkfifo(tmp_path / "pipe.jpg")
     assert main(["search", str(tmp_path), "--duplicates"]) == 1
     output = capsys.readouterr()
     assert output.out == "cat.png\nsmall.jpg\n"
     assert "broken.jpg" in output.err and "no duplicates" not in output.err
+    assert "gone.jpg: a link to a file that is not there\n" in output.err
+    assert "pipe.jpg: not a regular file\n" in output.err
     (tmp_path / "small.jpg").unlink()
     assert main(["search", str(tmp_path), "--duplicates"]) == 1
     assert capsys.readouterr().err.endswith("captioner: no duplicates were found in 4 photos\n")

@@ -19,6 +19,7 @@ from captioner import Captioner
 from captioner.cli.main import main
 from captioner.folder.state import State
 from captioner.folder.text import TextOptions
+from captioner.model.detection import Detection
 from captioner.results import Caption
 from captioner.words.keywords import keywords_of
 
@@ -237,6 +238,15 @@ def test_keywords_are_written_where_there_are_none(few, tmp_path, batch) -> None
         assert read_tags(few / "theirs0.jpg")["XMP-dc:Subject"] == "mine"
         assert "XMP-dc:Subject" not in read_tags(few / "theirs1.jpg")
     assert batch(few, "-o", tmp_path / "out.parquet", "--keywords") == 2
+
+
+@needs_exiftool
+def test_xmp_has_no_keywords_that_the_photo_does_not_support(few, batch, monkeypatch) -> None:
+    monkeypatch.setattr(Detection, "keywords", lambda *_: ())
+    assert batch(few, "-o", few, "--format", "jsonl,xmp", "--keywords", "--style", "alt") == 0
+    tags = read_tags(few / "a.jpg.xmp")
+    assert keywords_of(tags["XMP-dc:Description"]) and "XMP-dc:Subject" not in tags
+    assert json.loads((few / "captions.jsonl").read_text().splitlines()[0])["keywords"] == []
 
 
 def test_captions_below_the_minimum_are_left_out_and_counted(photos, tmp_path, calibrated, capsys) -> None:

@@ -92,6 +92,13 @@ def test_text_files_of_a_folder_as_batch_writes_them(tmp_path: Path) -> None:
     (tmp_path / "cat.txt").write_text("a dog\na cat\n")
     with pytest.raises(DataError, match=r"cat\.jpg: a second caption of cat"):
         read_captions(tmp_path, IMAGES)
+    (tmp_path / "cat.txt").unlink()
+    (tmp_path / "cat.jpg.xmp").write_text(
+        '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" '
+        'xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:description><rdf:li>a cat</rdf:li></dc:description>'
+        "</rdf:RDF>"
+    )
+    assert read_captions(tmp_path, IMAGES)["cat"] == "a cat"
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="no photo in it has a text file"):
         read_captions(tmp_path / "empty", IMAGES)

@@ -81,7 +81,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "captions",
         metavar="CAPTIONS",
         help="JSON lines, CSV or Parquet as captioner batch writes them, COCO results JSON, or a folder of "
-        "photos with text files",
+        "photos with text or XMP files",
     )
     parser.add_argument("references", metavar="REFERENCES", help=REFERENCES_HELP)
     part = parser.add_mutually_exclusive_group()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from captioner.cli.arguments.corrections import DEFAULT, found_corrections
 from captioner.cli.arguments.values import positive
 from captioner.cli.output import say
-from captioner.errors import CaptionerError, DataError, OptionsError
+from captioner.errors import CaptionerError, DataError, ImageUnreadableError, OptionsError
 from captioner.images.suffixes import PICTURES, RAW
 from captioner.printable import counted, printable
 
@@ -35,7 +35,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="FOLDER|CAPTIONS",
         type=Path,
         help="captions that captioner batch wrote (JSONL, CSV) or people (COCO), or a folder with "
-        "captions.jsonl or with text files beside its photos",
+        "captions.jsonl, or with text or XMP files beside its photos",
     )
     parser.add_argument(
         "words", nargs="*", metavar="WORDS", help="such as a dog on a beach, or in quotes 'dog -street'"
@@ -147,7 +147,7 @@ def _read(source: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
                 yield str(record["image"]), record["caption"], tuple(_others(record))
         return
     try:
-        images = read_references(source, divided=False)
+        images = read_references(source, divided=False, xmp=True)
     except NoCaptionsError as error:
         how = shlex.join(["captioner", "batch", str(source), "-o", str(captions)])
         raise DataError(f"{source}: there are no captions in this folder yet; make them by: {how}") from error
@@ -174,6 +174,8 @@ def list_duplicates(folder: Path) -> int:
     names, prints, failed = [], [], 0
     for photo in find_photos(folder):
         try:
+            if photo.problem:  # such as a pipe, at which it would wait for ever
+                raise ImageUnreadableError(photo.problem)
             prints.append(fingerprint(open_image(folder / photo.name, target=32)))
             names.append(photo.name)
         except CaptionerError as error:

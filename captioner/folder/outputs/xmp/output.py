@@ -27,11 +27,11 @@ from captioner.folder.outputs.xmp.tags import (
     is_marked,
     one_line,
     text_digest,
-    wanted_keywords,
     without_ours,
     writer_mark,
 )
 from captioner.folder.outputs.xmp.written import BESIDE, WITHIN, Written, join_places, read_places
+from captioner.folder.records import keywords_of_record
 from captioner.folder.sources.files import read_stamped, stamp_of
 from captioner.folder.state import Entry, State
 from captioner.images.suffixes import PICTURES, RAW
@@ -94,7 +94,7 @@ class XmpOutput(SidecarOutput):
 
     def _asked(self, text: str, record: Record) -> bytes:
         """The digest of all that is to be written for a photo."""
-        keywords = list(wanted_keywords(record, text)) if self._options.keywords else None
+        keywords = list(keywords_of_record(record)) if self._options.keywords else None
         return text_digest(json.dumps([text, keywords, self._options.hierarchy, writer_mark(record)]))
 
     def _is_done(self, target: PurePath, before: Written, asked: bytes) -> bool:

@@ -11,7 +11,8 @@ import regex
 from captioner.folder.items import digest_of
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.outputs.xmp.written import Written
-from captioner.words.keywords import hierarchy_of, keywords_of
+from captioner.folder.records import keywords_of_record
+from captioner.words.keywords import hierarchy_of
 from captioner.words.tokens import tokenize
 
 Changes = dict[str, str | list[str]]
@@ -76,7 +77,7 @@ def choose(
             if value != text:
                 changes[f"{tag}-x-default"] = text
     is_same = bool(text) and text_digest(text) == before.digest
-    wanted = wanted_keywords(record, text)
+    wanted = keywords_of_record(record) if text else ()
     keywords = _choose_keywords(tags, photo, wanted, before, changes, options, is_same=is_same)
     ours += "k" if keywords else ""
     ours += _choose_writer(tags, record if "d" in ours else {}, before, changes)
@@ -113,11 +114,6 @@ def _choose_keywords(
             if paths != new:
                 changes[tag] = new or [""]
     return text_digest("\n".join(wanted)) if wanted else b""
-
-
-def wanted_keywords(record: Record, text: str) -> Sequence[str]:
-    """Those of the photo, or of a caption that a person wrote."""
-    return (record.get("keywords") or keywords_of(text)) if text else []
 
 
 def _are_ours(keywords: Sequence[str], tags: Mapping[str, Any], before: Written) -> bool:

@@ -1,0 +1,47 @@
+"""XMP in files of all formats, read without what XML allows beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from xml.etree import ElementTree
+
+_BEGIN, _END = b"<rdf:RDF", b"</rdf:RDF>"
+_ITEM = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}li"
+_DC, _IPTC = "{http://purl.org/dc/elements/1.1/}", "{http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/}"
+SUBJECT, DESCRIPTION, ALT_TEXT = f"{_DC}subject", f"{_DC}description", f"{_IPTC}AltTextAccessibility"
+_SIDECAR_FOR = "{http://ns.adobe.com/photoshop/1.0/}SidecarForExtension"
+
+
+def read_packets(content: bytes) -> Iterator[ElementTree.Element]:
+    """The RDF in a file, without what is not well-formed. Entities cannot be declared in it, as there is
+    nothing before its first element."""
+    for packet in _packets(content):
+        try:
+            yield ElementTree.fromstring(packet)
+        except ElementTree.ParseError:
+            continue
+
+
+def _packets(content: bytes) -> Iterator[bytes]:
+    # XMP is plain text in every format, so that it can be found without a decoder for each.
+    end = 0
+    while (start := content.find(_BEGIN, end)) >= 0:
+        last = content.find(_END, start)
+        if last < 0:
+            return
+        end = last + len(_END)
+        yield content[start:end]
+
+
+def items_of(packet: ElementTree.Element, name: str) -> Iterator[str]:
+    """The texts of a property with several; of one in several languages, the default is the first."""
+    for found in packet.iter(name):
+        yield from (item.text or "" for item in found.iter(_ITEM))
+
+
+def sidecar_extension(packet: ElementTree.Element) -> str:
+    """That of the photo which a file of Lightroom is for, in small letters; empty if it names none."""
+    for one in packet.iter():
+        if extension := one.get(_SIDECAR_FOR) or (one.text if one.tag == _SIDECAR_FOR else None):
+            return extension.lower()
+    return ""
