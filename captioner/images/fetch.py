@@ -24,8 +24,13 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _URL_CHARACTERS = "/?:@!$&'()*+,;=~%[]"
 
 
+def fetch(url: str, max_bytes: int, timeout_s: float = TIMEOUT_S) -> bytes:
+    """The content of an http or https URL, as `Fetch.run` returns it."""
+    return Fetch(url, max_bytes, timeout_s).run()
+
+
 class Fetch:
-    """Fetches an http or https URL once, until another thread stops it.
+    """Fetches a URL once, until another thread stops it.
 
     Every address on the way, redirects included, must be public, so that nobody who writes a list of URLs
     can reach services of this machine or its network. The address that was checked is the one connected

@@ -20,7 +20,7 @@ from support.patience import PATIENCE_S, wait_until
 
 from captioner.cli.main import main
 from captioner.errors import ImageError
-from captioner.images.fetch import Fetch
+from captioner.images.fetch import Fetch, fetch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CAT = EXAMPLES / "cat.jpg"
@@ -161,7 +161,7 @@ def test_urls_are_fetched_when_allowed(run, web, capsys, tmp_path) -> None:
 )
 def test_redirects_lead_nowhere_else(web, path, reason) -> None:
     with pytest.raises(ImageError, match=reason):
-        Fetch(web + path, 10**6).run()
+        fetch(web + path, 10**6)
 
 
 @pytest.mark.parametrize(
@@ -182,23 +182,23 @@ def test_redirects_lead_nowhere_else(web, path, reason) -> None:
 )
 def test_private_addresses_are_never_reached(url) -> None:
     with pytest.raises(ImageError, match="is not a public address"):
-        Fetch(url, 10**6).run()
+        fetch(url, 10**6)
 
 
 def test_a_path_outside_ascii_is_escaped(web) -> None:
     for path in ("/to//cät 1.jpg", "/to//c%C3%A4t%201.jpg"):
         with pytest.raises(ImageError, match="the server answers 404"):
-            Fetch(web + path, 10**6).run()
+            fetch(web + path, 10**6)
 
 
 def test_a_fetch_is_bounded(web) -> None:
     with pytest.raises(ImageError, match="more bytes than the limit of 1000"):
-        Fetch(f"{web}/cat.jpg", 1000).run()
+        fetch(f"{web}/cat.jpg", 1000)
     with pytest.raises(ImageError, match="it takes too long"):
-        Fetch(f"{web}/cat.jpg", 10**6, timeout_s=0).run()
+        fetch(f"{web}/cat.jpg", 10**6, timeout_s=0)
     for url in ("ftp://example.org/a.jpg", "http://", "http://a:b/"):
         with pytest.raises(ImageError, match="cannot be fetched"):
-            Fetch(url, 1000).run()
+            fetch(url, 1000)
 
 
 @pytest.mark.parametrize("place", ["s3://bucket/photos", "https://example.org/photos"])
@@ -289,7 +289,7 @@ def test_a_fetch_tries_all_addresses(web, monkeypatch) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.9", "127.0.0.1")]
     monkeypatch.setattr("captioner.images.fetch.socket.getaddrinfo", lambda *_, **__: found)
     monkeypatch.setattr("captioner.images.fetch._is_public", lambda _: True)
-    assert Fetch(f"{web}/cat.jpg", 10**6).run() == CAT.read_bytes()
+    assert fetch(f"{web}/cat.jpg", 10**6) == CAT.read_bytes()
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -309,7 +309,7 @@ def test_a_fetch_can_be_stopped(monkeypatch, scheme) -> None:
 def test_a_fetch_that_is_cut_short_is_an_error(monkeypatch) -> None:
     monkeypatch.setattr("captioner.images.fetch._is_public", lambda _: True)
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
-        running = pool.submit(Fetch(f"http://127.0.0.1:{listener.getsockname()[1]}/", 10**6).run)
+        running = pool.submit(fetch, f"http://127.0.0.1:{listener.getsockname()[1]}/", 10**6)
         connection, _ = listener.accept()
         with connection:
             connection.recv(1000)
@@ -321,7 +321,7 @@ def test_a_fetch_that_is_cut_short_is_an_error(monkeypatch) -> None:
 @pytest.mark.parametrize("host", ["a..b", "x" * 64, "\u3002.com"])
 def test_a_url_with_no_name_of_a_host_is_said(host: str) -> None:
     with pytest.raises(ImageError, match="not a name that a host can have"):
-        Fetch(f"https://{host}/", 10**6).run()
+        fetch(f"https://{host}/", 10**6)
 
 
 @pytest.mark.parametrize(
@@ -342,5 +342,5 @@ def test_a_server_that_sends_a_byte_now_and_then_is_cut(monkeypatch, begin) -> N
         threading.Thread(target=drip, daemon=True).start()
         started = time.monotonic()
         with pytest.raises(ImageError, match="it takes too long"):
-            Fetch(f"http://127.0.0.1:{listener.getsockname()[1]}/", 10**6, timeout_s=0.5).run()
+            fetch(f"http://127.0.0.1:{listener.getsockname()[1]}/", 10**6, timeout_s=0.5)
         assert time.monotonic() - started < PATIENCE_S / 4

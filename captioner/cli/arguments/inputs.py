@@ -194,10 +194,10 @@ class Inputs:
             return ImageUnreadableError("not an http or https URL; batch --engine ray reads object stores")
         if not self.allows_urls:
             return ImageUnreadableError("is a URL; --allow-urls fetches http and https URLs")
-        from captioner.images.fetch import Fetch
+        from captioner.images.fetch import fetch
 
         try:
-            return Fetch(url, self.limits.max_bytes).run()
+            return fetch(url, self.limits.max_bytes)
         except ImageError as error:
             return error
 
