@@ -81,8 +81,12 @@ class _Large:
 
 
 async def read(context: grpc.aio.ServicerContext) -> Received | None:
-    """The next message of a call whose deserializer is `lenient`; None after the last."""
-    received: Any = await _PACE.run(context.read())
+    """The next message of a call whose deserializer is `lenient`; None after the last. Raises
+    `asyncio.CancelledError` if the call is over."""
+    try:
+        received: Any = await _PACE.run(context.read())
+    except Exception as error:  # a private one of gRPC, for example for a message that inflates too far
+        raise asyncio.CancelledError from error
     return None if received is grpc.aio.EOF else received  # type: ignore[attr-defined]
 
 

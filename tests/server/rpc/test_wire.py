@@ -4,7 +4,7 @@ from typing import Any
 import grpc
 import pytest
 
-from captioner_server.rpc.wire import read_one
+from captioner_server.rpc.wire import read, read_one
 
 
 class CancelledWithinItsMessage:
@@ -21,3 +21,14 @@ def test_a_call_that_is_cancelled_within_its_message_is_no_malformed_request() -
     context: Any = CancelledWithinItsMessage()
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(read_one(context))
+
+
+class OverBeforeItsMessage:
+    async def read(self) -> Any:
+        raise RuntimeError("ExecuteBatchError")
+
+
+def test_a_call_that_is_over_is_no_defect() -> None:
+    context: Any = OverBeforeItsMessage()
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(read(context))
