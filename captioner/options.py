@@ -27,6 +27,11 @@ MAX_HYPOTHESES = _PER_BEAM * MAX_BEAM_SIZE
 _INCLUDE_BEAM = 8
 """Least beam of a search for words to include, unless it is set."""
 
+STYLES = ("caption", "alt")
+"""The wordings of a caption, the default first: as the model gave it, and as alt text
+(`captioner.words.alt_text`). They are no caption options: a caption is reworded after it was made."""
+STYLE_HELP = "alt: alt text, a sentence of at most 125 characters that does not guess people's gender"
+
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _ADDED = frozenset(("keywords",))
 """Options that are newer than the first state files, whose results stay current where these are off."""

@@ -128,7 +128,7 @@ class Caption:
         return alt_text(self.text)
 
     def in_style(self, style: str) -> Caption:
-        """This caption and its alternatives in a style of `captioner.words.alt_text.STYLES`; the words stay
+        """This caption and its alternatives in a style of `captioner.options.STYLES`; the words stay
         as the model gave them."""
         if style == "caption":
             return self

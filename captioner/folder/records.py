@@ -149,8 +149,8 @@ def _number(name: str, text: str) -> float:
 
 
 def keywords_of_record(record: Mapping[str, Any]) -> Sequence[str]:
-    """Those of the photo, which may be none, also where its caption names things that the model does not find
-    in it; for a caption that a person wrote, the things that it names."""
+    """What the model found in the photo, perhaps nothing, whatever the caption names. For a caption that a
+    person wrote, the things that it names."""
     from captioner.words.keywords import keywords_of
 
     of_machine: Sequence[str] = record.get("keywords", ())

@@ -10,7 +10,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from captioner.errors import OptionsError
-from captioner.words.alt_text import STYLES, alt_text, sentence, without_opening
+from captioner.options import STYLES
+from captioner.words.alt_text import alt_text, sentence, without_opening
 from captioner.words.english import NEUTRAL
 
 _FIELDS = ("caption", "name", "stem", "folder")

@@ -14,8 +14,6 @@ import regex
 
 from captioner.words.english import NEUTRAL, NOT_ENGLISH, UNFINISHED
 
-STYLES = ("caption", "alt")
-"""The wordings of a caption, the default first: as the model gave it, and as alt text."""
 MAX_LENGTH = 125
 """Characters, the full stop included; some screen readers break longer texts."""
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 
+from captioner.options import STYLE_HELP, STYLES
+
 
 def add_style_argument(parser: argparse._ActionsContainer) -> None:
-    """Add `--style`, as `captioner.folder.text.TextOptions` has it, which is loaded only to change a text."""
+    """Add `--style`."""
     parser.add_argument(
         "--style",
-        choices=("caption", "alt"),
-        default="caption",
-        help="alt: alt text, a sentence of at most 125 characters that does not guess people's gender",
+        choices=STYLES,
+        default=STYLES[0],
+        help=STYLE_HELP,
     )
 
 

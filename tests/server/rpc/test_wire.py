@@ -24,6 +24,8 @@ def test_a_call_that_is_cancelled_within_its_message_is_no_malformed_request() -
 
 
 class OverBeforeItsMessage:
+    """The context of a call that gRPC has ended: reading raises an error of gRPC's own."""
+
     async def read(self) -> Any:
         raise RuntimeError("ExecuteBatchError")
 

@@ -8,8 +8,7 @@ from typing import Any, get_type_hints
 from captioner import __version__
 from captioner.model.calibration import Calibration
 from captioner.model.info import ModelInfo
-from captioner.options import OPTION_SPECS, CaptionOptions, OptionSpec
-from captioner.words.alt_text import STYLES
+from captioner.options import OPTION_SPECS, STYLE_HELP, STYLES, CaptionOptions, OptionSpec
 from captioner_server.http.request.body import MODEL, STYLE, TIMEOUT
 from captioner_server.options import ServerOptions
 
@@ -81,7 +80,7 @@ def describe_api(options: ServerOptions) -> dict[str, Any]:
             "schemas": {
                 **_SCHEMAS,
                 "Options": _options_schema(),
-                "RequestOptions": _options_schema(**{STYLE: {**_STYLE, "description": _STYLE_HELP}}),
+                "RequestOptions": _options_schema(**{STYLE: {**_STYLE, "description": STYLE_HELP}}),
                 "Model": _model_schema(),
             },
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
@@ -118,7 +117,6 @@ _MODEL = {
 }
 
 _STYLE = {"type": "string", "enum": [*STYLES], "default": STYLES[0]}
-_STYLE_HELP = "alt: alt text, a sentence of at most 125 characters that does not guess people's gender"
 
 
 def _caption_call(summary: str, answer: dict[str, Any], options: ServerOptions) -> dict[str, Any]:
@@ -131,7 +129,7 @@ def _caption_call(summary: str, answer: dict[str, Any], options: ServerOptions) 
         "security": _SECURITY,
         "parameters": [
             *(_parameter(name, spec) for name, spec in OPTION_SPECS.items()),
-            {"name": STYLE, "in": "query", "description": _STYLE_HELP, "schema": _STYLE},
+            {"name": STYLE, "in": "query", "description": STYLE_HELP, "schema": _STYLE},
             {
                 "name": TIMEOUT,
                 "in": "query",

@@ -11,8 +11,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from captioner.errors import ImageTooLargeError, OptionsError, clip
-from captioner.options import OPTION_SPECS, CaptionOptions, merge_options
-from captioner.words.alt_text import STYLES
+from captioner.options import OPTION_SPECS, STYLES, CaptionOptions, merge_options
 from captioner_server.errors import RequestError
 from captioner_server.http.off_loop import off_loop
 from captioner_server.http.request.json_body import parse_json
