@@ -80,7 +80,7 @@ def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[st
 
 def _folder_records(folder: Path) -> Iterator[tuple[str, Any]]:
     try:
-        images = read_sidecars(folder, xmp=True)
+        images = read_sidecars(folder, xmp_texts=1)
     except NoCaptionsError:
         raise DataError(f"{folder}: a folder; no photo in it has a text file or XMP; {_FORMATS}") from None
     for image in images:
