@@ -71,9 +71,7 @@ def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[st
             continue
         key, caption = _parse(record, keys, place)
         if key in captions and key in wanted:
-            exchanged = all(len(image.captions) == 1 for image in images)
-            hint = " (are these references? the order is CAPTIONS REFERENCES)" if exchanged else ""
-            raise DataError(f"{place}: a second caption of {key}{hint}")
+            raise DataError(f"{place}: a second caption of {key}")
         captions.setdefault(key, unescape_entities(caption))  # as those of references are
     return captions
 
