@@ -10,9 +10,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from captioner.errors import OptionsError
-from captioner.options import STYLES
-from captioner.words.alt_text import alt_text, sentence, without_opening
-from captioner.words.english import NEUTRAL
+from captioner.options import check_style
+from captioner.words.alt_text import alt_text, neutral_keywords, sentence, without_opening
 
 _FIELDS = ("caption", "name", "stem", "folder")
 
@@ -35,8 +34,7 @@ class TextOptions:
     suffix: str = ""
 
     def __post_init__(self) -> None:
-        if self.style not in STYLES:
-            raise OptionsError(f"--style must be one of {', '.join(STYLES)}, got {self.style!r}", "style")
+        check_style(self.style, "--style")
         try:
             parts = list(string.Formatter().parse(self.template))
         except ValueError as error:
@@ -65,11 +63,16 @@ class TextOptions:
         return f"{self.prefix}{text}{self.suffix}"
 
     def transform(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The record with its caption reworded; failures are unchanged."""
+        """The record with its caption reworded, and with alternatives and keywords in the style; failures are
+        unchanged."""
         if "caption" not in record:
             return record
         changed = {**record, "caption": self.apply(record["caption"], record["image"])}
-        if self.style == "alt" and "keywords" in record:
-            neutral = (NEUTRAL.get(keyword, keyword) for keyword in record["keywords"])
-            changed["keywords"] = list(dict.fromkeys(neutral))
+        if self.style == "alt":
+            if "alternatives" in record:
+                changed["alternatives"] = [
+                    {**other, "caption": alt_text(other["caption"])} for other in record["alternatives"]
+                ]
+            if "keywords" in record:
+                changed["keywords"] = neutral_keywords(record["keywords"])
         return changed

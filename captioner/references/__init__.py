@@ -82,7 +82,7 @@ def _read_folder(folder: Path, *, xmp: bool) -> list[CaptionedImage]:
     for name in _METADATA:
         if (folder / name).is_file():
             return _parse(folder / name, read_text(folder / name))
-    return read_sidecars(folder, xmp=xmp)
+    return read_sidecars(folder, xmp_texts=2 if xmp else 0)
 
 
 def _parse(path: Path, text: str) -> list[CaptionedImage]:

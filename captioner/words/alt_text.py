@@ -8,6 +8,7 @@ skim it, and does not guess the gender of people. Captions in other languages ke
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import regex
@@ -67,6 +68,11 @@ def alt_text(caption: str) -> str:
     if len(text) >= MAX_LENGTH:
         text = _DANGLING.sub("", text[: MAX_LENGTH - 1].rpartition(" ")[0] or text[: MAX_LENGTH - 1])
     return sentence(text)
+
+
+def neutral_keywords(keywords: Iterable[str]) -> list[str]:
+    """Keywords that do not tell the gender of people, each once."""
+    return list(dict.fromkeys(NEUTRAL.get(keyword, keyword) for keyword in keywords))
 
 
 def sentence(text: str) -> str:

@@ -160,6 +160,24 @@ def test_sidecars_of_xmp_are_searched(beside, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_alt_text_is_searched_beside_a_description(beside, capsys):
+    folder = beside(
+        *("a.png", "b.png"),
+        a_xmp=sidecar("OLYMPUS DIGITAL CAMERA", "A dog on a red sofa."),
+        b_xmp=sidecar("Bello, 2019", "A dog in the snow."),
+    )
+    for words, lines in (
+        ("dog", ["a.png\tA dog on a red sofa.", "b.png\tBello, 2019"]),
+        ('"dog in the snow"', ["b.png\tBello, 2019"]),
+        ("bello", ["b.png\tBello, 2019"]),
+        ("dog -snow", ["a.png\tA dog on a red sofa."]),
+        ("-snow -sofa camera", []),
+        ('"2019 a"', []),  # two texts are no phrase
+    ):
+        assert main(["search", "--", str(folder), words]) == 0
+        assert sorted(capsys.readouterr().out.splitlines()) == lines
+
+
 @pytest.mark.parametrize(
     "hostile",
     [

@@ -36,6 +36,42 @@ def test_cards_show_photos_captions_and_failures(browser, gallery):
         assert page.locator(".card.failed .name").text_content() == "broken <i>.jpg"
 
 
+@pytest.fixture(scope="module")
+def colours(tmp_path_factory) -> Path:
+    """A gallery of 200 photos, all different."""
+    root = tmp_path_factory.mktemp("colours")
+    for number in range(200):
+        Image.new("RGB", (8, 6), (number, 255 - number, 80)).save(root / f"{number}.png")
+    records = [{"image": f"{number}.png", "caption": f"number {number}"} for number in range(200)]
+    write_gallery(records, root / "out.html", root, GalleryOptions())
+    return root / "out.html"
+
+
+def test_printing_waits_for_all_photos(browser, colours):
+    with open_page(browser, colours) as page:
+        drawn = page.locator(".card").count()
+        assert drawn < 200
+        page.evaluate("""window.print = () => {
+            const images = [...document.querySelectorAll(".card img")];
+            window.loaded = images.filter((image) => image.complete && image.naturalWidth).length;
+        }""")
+        page.keyboard.press("Control+p")
+        page.wait_for_function("window.loaded === 200")
+        printed = page.pdf()
+        assert printed.count(b"/Subtype /Image") == 200
+        assert printed.count(b"/Type /Page\n") > 5  # they follow each other
+        page.wait_for_function(f"document.querySelectorAll('.card').length === {drawn}")
+        assert page.locator(".told").text_content() == ""
+
+
+def test_what_a_print_lacks_is_in_the_next(browser, colours):
+    with open_page(browser, colours) as page:
+        page.pdf()  # as by the browser's menu
+        page.wait_for_function("document.querySelector('.told').textContent.includes('print it again')")
+        page.wait_for_function("[...document.querySelectorAll('.card img')].every((image) => image.complete)")
+        assert page.pdf().count(b"/Subtype /Image") == 200
+
+
 def test_search_as_you_type(browser, gallery):
     with open_page(browser, gallery) as page:
         page.keyboard.press("/")
