@@ -8,9 +8,10 @@ from collections.abc import Iterable
 
 import regex
 
-# A word is letters and digits with inner apostrophes or hyphens kept ("t-shirt", "man's"). Combining marks
-# and joiners belong to the letter before them (UAX 29): `re` would split most words of Hindi at their vowels.
-_WORD = regex.compile(r"[^\W_]+(?:['’·״\u2010\u2011-][^\W_]+)*")
+# A word is letters and digits with inner apostrophes or hyphens kept ("t-shirt", "man's"), and what is within a
+# number ("3.5", "10:30"). Combining marks and joiners belong to the letter before them (UAX 29): `re` would
+# split most words of Hindi at their vowels.
+_WORD = regex.compile(r"(?!\p{M})[^\W_]+(?:(?:['’·״\u2010\u2011-]|(?<=\p{Nd})[.,:/٫٬](?=\p{Nd}))[^\W_]+)*")
 _PLAIN = str.maketrans("’\u2010\u2011", "'--")
 
 # Joiners that change how letters are written: after and before a virama (Hindi, Sinhala, Bengali), and
@@ -19,8 +20,9 @@ _JOINER = regex.compile(
     r"(?<=\p{ccc=virama})[\u200c\u200d]|(?<=\p{L})\u200d(?=\p{ccc=virama})"
     r"|(?<=[\p{Arabic}\p{M}])\u200c(?=\p{Arabic})"
 )
-_ANY_JOINER = regex.compile(rf"({_JOINER.pattern})|[\u200c\u200d\u2060\u00ad]")
-"""Also word joiners and soft hyphens, of which nothing shows either."""
+_ANY_JOINER = regex.compile(rf"({_JOINER.pattern})|[\u200c\u200d\u2060\u00ad\u0640\ufe0e\ufe0f\u20e3]")
+"""Also what changes no word: word joiners, soft hyphens, the tatweel, which makes Arabic words longer, and what
+makes emoji of symbols and digits."""
 
 # Han, kana, and the scripts of Southeast Asia (Thai, Lao, Khmer, Burmese): words are not written apart.
 _RUN = regex.compile(r"(?P<east>[\p{Han}\p{Hiragana}\p{Katakana}ー]+)|\p{Line_Break=Complex_Context}+")
@@ -36,7 +38,7 @@ def tokenize(text: str) -> list[str]:
 
 
 def lowered(text: str) -> str:
-    """Text in lower case, its letters composed, without joiners and soft hyphens that show nothing."""
+    """Text in lower case, its letters composed, without joiners and the like that change no word."""
     if text.isascii():
         return text.lower()
     # `str.lower` makes "i" and a dot of the Turkish capital, so that "İki" and "iki" would be two words.
