@@ -6,22 +6,22 @@ A model learns "a" far more often than "an", and chooses it before it knows the 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from captioner.results import Word
-from captioner.words.english import ARTICLES, FOREIGN
+from captioner.words.english import ARTICLES, is_foreign
 from captioner.words.nouns import agreed, is_settled
 
 ENGLISH = "en"
 """The `language` in the bundle.json of models whose articles are corrected."""
 
 
-def language_of(words: Container[str]) -> str | None:
+def language_of(words: Collection[str]) -> str | None:
     """The language of a vocabulary, if it is known to be English, and only English."""
     if not all(word in words for word in (*ARTICLES, "the")):
         return None
     # One may be a name. Others must keep their words "a" and "an", as in "an der Wand".
-    return ENGLISH if sum(word in words for word in FOREIGN) < 2 else None
+    return ENGLISH if sum(map(is_foreign, words)) < 2 else None
 
 
 def settled(words: Iterable[Word]) -> Iterator[Word]:

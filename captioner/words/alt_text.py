@@ -12,7 +12,7 @@ from typing import Any
 
 import regex
 
-from captioner.words.english import NEUTRAL, NOT_ENGLISH, UNFINISHED
+from captioner.words.english import NEUTRAL, NOT_ENGLISH, UNFINISHED, is_foreign
 
 MAX_LENGTH = 125
 """Characters, the full stop included; some screen readers break longer texts."""
@@ -23,7 +23,6 @@ _OPENING = re.compile(
     re.IGNORECASE,
 )
 """Openings without content: "a photo of a dog", "there is a dog", "a close up of a dog"."""
-_NOT_ENGLISH = re.compile(NOT_ENGLISH, re.IGNORECASE)
 _GENDERED = re.compile(rf"\b(?:{'|'.join(sorted(NEUTRAL, key=len, reverse=True))})\b", re.IGNORECASE)
 _HERS = re.compile(
     r"\bher(?=$|[.,]|\s+(?:in|on|at|with|while|from|to|by|near|and|as|up|down|off)\b)", re.IGNORECASE
@@ -61,7 +60,7 @@ def without_opening(text: str) -> str:
 def alt_text(caption: str) -> str:
     """A caption as alt text of at most `MAX_LENGTH` characters."""
     text = " ".join(without_opening(caption).split())
-    if not _NOT_ENGLISH.search(text):
+    if not is_foreign(text):
         text = _neutral(text)
     text = text.rstrip(". ")
     if len(text) >= MAX_LENGTH:

@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from captioner.words.english import ARTICLES, COLORS, FOREIGN, FUNCTION_WORDS, MEN, UNCOUNTED, WOMEN
+from captioner.words.english import ARTICLES, COLORS, FUNCTION_WORDS, MEN, UNCOUNTED, WOMEN, is_foreign
 from captioner.words.plurals import is_plural, singulars
 from captioner.words.tokens import tokenize
 
@@ -80,7 +80,7 @@ def agreed(words: Sequence[str]) -> list[str]:
     """The words of a caption with articles that fit their nouns, or nouns that fit their articles."""
     fitting = list(words)
     for place, word in enumerate(words):
-        if word not in ARTICLES or FOREIGN.intersection(words[place + 1 : place + 2]):
+        if word not in ARTICLES or any(map(is_foreign, words[place + 1 : place + 2])):
             continue  # as "an" in a German caption that the model was taught: "an der Wand"
         noun = place + _noun(words[place:])
         name, after = (*words[noun : noun + 2], "", "")[:2]

@@ -44,6 +44,9 @@ def test_wording(options, expected) -> None:
         ),
         ("een man met zijn hond", "Een man met zijn hond."),
         ("en man og her hund", "En man og her hund."),
+        ("en man på stranden", "En man på stranden."),
+        ("her gün bir kedi", "Her gün bir kedi."),
+        ("a man with a piñata at a café", "A person with a piñata at a café."),
         ("a man in la paz", "A person in la paz."),
         ("a bu\u017finessman in a park", "A bu\u017finessman in a park."),  # s in another case
     ],

@@ -87,6 +87,8 @@ def test_words_are_held_back_until_the_noun_is_known(said: str, expected: str) -
         ("a an az", None),
         ("a an the los angeles", "en"),
         ("a an the dog an der wand ein hund", None),
+        ("a an the kočka a pes šálek", None),
+        ("a an the café piñata", "en"),
         ("a an the dog un chien dans la rue", None),
     ],
 )
