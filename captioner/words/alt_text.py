@@ -44,10 +44,17 @@ _DANGLING = re.compile(rf"(?:\s+(?:{'|'.join((*UNFINISHED, 'on', 'by', 'over', '
 _STOPS = {
     r"[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}ー]$": "。",
     r"[\p{Script=Devanagari}\p{Script=Bengali}\p{Script=Gurmukhi}\p{Script=Oriya}]$": "।",
+    r"\p{Script=Armenian}$": "։",
+    r"\p{Script=Ethiopic}$": "።",
+    r"\p{Script=Khmer}$": "។",
+    r"\p{Script=Myanmar}$": "။",
     r"[\p{Script=Thai}\p{Script=Lao}]$": "",
     r"[\p{L}\p{M}\p{N}]$": ".",
 }
 """The full stops after texts that end so; the first pattern that fits counts."""
+
+_DOTTED = re.compile("[ığ]")
+"""Letters of Turkish and its kin, in which the capital of "i" is "İ"."""
 
 
 def without_opening(text: str) -> str:
@@ -71,7 +78,13 @@ def alt_text(caption: str) -> str:
 def sentence(text: str) -> str:
     """A text with a capital and the full stop of its script, unless it ends with punctuation."""
     stop = next((stop for ending, stop in _STOPS.items() if regex.search(ending, text)), "")
-    return f"{text[:1].upper()}{text[1:]}{stop}"
+    return f"{capitalized(text)}{stop}"
+
+
+def capitalized(text: str) -> str:
+    """A text with a capital, where its script begins sentences with one (Georgian does not)."""
+    first = "İ" if text.startswith("i") and _DOTTED.search(text) else text[:1].title()
+    return f"{first}{text[1:]}"
 
 
 def _neutral(text: str) -> str:
@@ -93,5 +106,6 @@ def alt_text_rules() -> dict[str, Any]:
         "pairs": [[pair.pattern, together] for pair, together in (*_PAIRS, (_SEVERAL, ""))],
         "dangling": _DANGLING.pattern,
         "stops": [*_STOPS.items()],
+        "dotted": _DOTTED.pattern,
         "longest": MAX_LENGTH,
     }

@@ -70,6 +70,12 @@ def test_alt_text(caption, expected) -> None:
         ("chó mực", "Chó mực."),
         ("a cafe\N{COMBINING ACUTE ACCENT}", "A cafe\N{COMBINING ACUTE ACCENT}."),
         ("kennel 5", "Kennel 5."),
+        ("iki kız", "İki kız."),
+        ("շունը վազում է", "Շունը վազում է։"),
+        ("ውሻ ይሮጣል", "ውሻ ይሮጣል።"),
+        ("ဆ်း", "ဆ်း။"),
+        ("ឆ្កែ", "ឆ្កែ។"),
+        ("ქალი და ძაღლი", "ქალი და ძაღლი."),
         ("", ""),
     ],
 )
