@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError
-from captioner.references import CaptionedImage, NoCaptionsError, image_key, read_text
+from captioner.references import CaptionedImage, NoCaptionsError, check_divided, image_key, read_text
 from captioner.references.entities import unescape_entities
 from captioner.references.json_text import json_lines, parse_json
 from captioner.references.parquet import parquet_rows
@@ -75,6 +75,7 @@ def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[st
             hint = " (are these references? the order is CAPTIONS REFERENCES)" if exchanged else ""
             raise DataError(f"{place}: a second caption of {key}{hint}")
         captions.setdefault(key, unescape_entities(caption))  # as those of references are
+    check_divided(path, captions.values())
     return captions
 
 
