@@ -28,18 +28,21 @@ def settled(words: Iterable[Word]) -> Iterator[Word]:
     """Words that are being chosen, with the right articles (`agreed`), each of which comes when what follows
     has settled it."""
     held: list[Word] = []
+    before = ""
     for word in words:
         held.append(word)
         if held[0].text in ARTICLES and not is_settled([one.text for one in held]):
             continue
         again = len(held) > 1 and word.text in ARTICLES
-        yield from _agreed(held)[: -1 if again else None]
+        end = -1 if again else None
+        yield from _agreed(held, before)[:end]
+        before = held[:end][-1].text
         held = [word] if again else []
-    yield from _agreed(held)
+    yield from _agreed(held, before)
 
 
-def _agreed(words: Sequence[Word]) -> list[Word]:
-    texts = agreed([word.text for word in words])
+def _agreed(words: Sequence[Word], before: str) -> list[Word]:
+    texts = agreed([word.text for word in words], before)
     return [
         word if text == word.text else dataclasses.replace(word, text=text)
         for word, text in zip(words, texts, strict=True)

@@ -48,7 +48,7 @@ FOREIGN = frozenset(
 """Frequent words of other languages that are not English words."""
 _IN_NAMES = r"\b(?:con|de|del|des|du|el|en|il|la|le|les|los|met|para|per|sur)\b"
 """Other such words, of which English captions have one in names: "a street in La Paz"."""
-_LETTERS = "[ăąåæćčďđęěğłńňőøřśşșťțůűźżžßươạ-ỹ]"
+_LETTERS = "[ãăąåæćčďđęěğłńňõőøřśşșťțůűýźżžðþßươạ-ỹ]"
 """Letters of these languages that hardly any word in English has, unlike those of "café" and "piñata"."""
 NOT_ENGLISH = rf"\b(?:{'|'.join(sorted(FOREIGN))})\b|{_LETTERS}|{_IN_NAMES}.*{_IN_NAMES}"
 """Matches most captions in other languages with Latin letters, and hardly any English caption: a word of

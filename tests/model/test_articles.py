@@ -49,6 +49,7 @@ def test_all_articles_of_a_caption() -> None:
     [
         "a orange on an plate", "man", "", "an", "a a a orange", "on a red a", "a red", "a scissors",
         "a scissors is on a red shoes and a blue women a a milk a milk can a old", "a milk sitting a orange",
+        "muž a auto a a orange pes a auto", "a muž a a auto a owl",
     ],
 )  # fmt: skip
 def test_words_that_are_being_chosen(text: str) -> None:
