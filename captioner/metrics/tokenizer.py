@@ -12,7 +12,7 @@ import unicodedata
 
 import regex
 
-from captioner.words.tokens import lowered
+from captioner.words.tokens import lowered, undotted
 
 PUNCTUATION = frozenset(["''", '"', "'", "``", "`", "?", "!", ",", ":", ";"])
 """Dropped, as are rows of periods and dashes. Brackets are not: the list of the COCO code has "-LRB-", but
@@ -99,7 +99,7 @@ _LONGEST = 2**10
 
 def tokenize(text: str) -> list[str]:
     """The words of a caption, lower-cased, without punctuation."""
-    text = (text if text.isascii() else unicodedata.normalize("NFC", text)).translate(_PLAIN)
+    text = (text if text.isascii() else unicodedata.normalize("NFC", undotted(text))).translate(_PLAIN)
     tokens: list[str] = []
     position = 0
     while position < len(text):

@@ -20,6 +20,9 @@ _JOINER = regex.compile(
     r"(?<=\p{ccc=virama})[\u200c\u200d]|(?<=\p{L})\u200d(?=\p{ccc=virama})"
     r"|(?<=[\p{Arabic}\p{M}])\u200c(?=\p{Arabic})"
 )
+_DOTTED = regex.compile("[ıİğĞ]|[gG]\N{COMBINING BREVE}")
+"""Letters of languages in which the capital of "ı" is "I", and that of "i" is "İ"."""
+
 _ANY_JOINER = regex.compile(rf"({_JOINER.pattern})|[\u200c\u200d\u2060\u00ad\u0640\ufe0e\ufe0f\u20e3]")
 """Also what changes no word: word joiners, soft hyphens, the tatweel, which makes Arabic words longer, and what
 makes emoji of symbols and digits."""
@@ -42,8 +45,14 @@ def lowered(text: str) -> str:
     if text.isascii():
         return text.lower()
     # `str.lower` makes "i" and a dot of the Turkish capital, so that "İki" and "iki" would be two words.
-    lower = unicodedata.normalize("NFC", text.lower().replace("i\N{COMBINING DOT ABOVE}", "i"))
-    return _ANY_JOINER.sub(r"\1", lower)
+    lower = undotted(text).lower().replace("i\N{COMBINING DOT ABOVE}", "i")
+    return _ANY_JOINER.sub(r"\1", unicodedata.normalize("NFC", lower))
+
+
+def undotted(text: str) -> str:
+    """Text with "ı" for each "I", if it is in Turkish or a language with the same letters."""
+    text = text.replace("I\N{COMBINING DOT ABOVE}", "İ")
+    return text.replace("I", "ı") if _DOTTED.search(text) else text
 
 
 def joiners(text: str) -> set[int]:

@@ -22,6 +22,8 @@ from captioner.words.tokens import find_unspaced, lowered, tokenize
         ("sun ☀️ ❤️ 1️⃣ 1", ["sun", "1", "1"]),
         ("3.5 mm, 1,5 kg, 10:30. 1/2, 4x4", ["3.5", "mm", "1,5", "kg", "10:30", "1/2", "4x4"]),
         ("١٫٥ dogs.2 cats", ["١٫٥", "dogs", "2", "cats"]),
+        ("Işıklı ISPARTA", ["ışıklı", "ısparta"]),
+        ("Irmak, dag\u0306 ve I\u0307Kİ", ["ırmak", "dağ", "ve", "iki"]),
         ("İki kız I\u0307stanbul’da", ["iki", "kız", "istanbul'da"]),
     ],
 )
