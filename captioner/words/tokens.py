@@ -11,7 +11,7 @@ import regex
 # A word is letters and digits with inner apostrophes or hyphens kept ("t-shirt", "man's"), and what is within a
 # number ("3.5", "10:30"). Combining marks and joiners belong to the letter before them (UAX 29): `re` would
 # split most words of Hindi at their vowels.
-_WORD = regex.compile(r"(?!\p{M})[^\W_]+(?:(?:['’·״\u2010\u2011-]|(?<=\p{Nd})[.,:/٫٬](?=\p{Nd}))[^\W_]+)*")
+_WORD = regex.compile(r"(?!\p{M})[^\W_]+(?:(?:['·״-]|(?<=\p{Nd})[.,:/٫٬](?=\p{Nd}))[^\W_]+)*")
 _PLAIN = str.maketrans("’\u2010\u2011", "'--")
 
 # Joiners that change how letters are written: after and before a virama (Hindi, Sinhala, Bengali), and
@@ -37,16 +37,17 @@ _SHARE = 0.1
 def tokenize(text: str) -> list[str]:
     """The lower-cased words of a caption without punctuation, as used in training. Composed and decomposed
     letters are equal."""
-    return [word.translate(_PLAIN) for word in _WORD.findall(lowered(text))]
+    return _WORD.findall(lowered(text))
 
 
 def lowered(text: str) -> str:
-    """Text in lower case, its letters composed, without joiners and the like that change no word."""
+    """Text in lower case, its letters composed, with plain apostrophes and hyphens, without joiners and the
+    like that change no word."""
     if text.isascii():
         return text.lower()
     # `str.lower` makes "i" and a dot of the Turkish capital, so that "İki" and "iki" would be two words.
     lower = undotted(text).lower().replace("i\N{COMBINING DOT ABOVE}", "i")
-    return _ANY_JOINER.sub(r"\1", unicodedata.normalize("NFC", lower))
+    return _ANY_JOINER.sub(r"\1", unicodedata.normalize("NFC", lower)).translate(_PLAIN)
 
 
 def undotted(text: str) -> str:
