@@ -62,8 +62,8 @@ def keywords_of(text: str) -> list[str]:
 
 def find_things(words: Sequence[str]) -> Iterator[Thing]:
     """The things that a tokenized caption names: known ones, the longest names first, and unknown words in
-    the places of nouns, such as words that somebody taught a model. None in other languages: a French "chair" is
-    no chair."""
+    the places of nouns, such as words that somebody taught a model. None in other languages: a French
+    "chair" is no chair."""
     if is_foreign(" ".join(words)):
         return
     known = things_by_form()

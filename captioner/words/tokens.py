@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import regex
 
-# A word is letters and digits with inner apostrophes or hyphens kept ("t-shirt", "man's"), and what is within a
-# number ("3.5", "10:30"). Combining marks and joiners belong to the letter before them (UAX 29): `re` would
+# A word is letters and digits with inner apostrophes or hyphens kept ("t-shirt", "man's"), and what is within
+# a number ("3.5", "10:30"). Combining marks and joiners belong to the letter before them (UAX 29): `re` would
 # split most words of Hindi at their vowels.
 _WORD = regex.compile(r"(?!\p{M})[^\W_]+(?:(?:['·״-]|(?<=\p{Nd})[.,:/٫٬](?=\p{Nd}))[^\W_]+)*")
 _PLAIN = str.maketrans("’\u2010\u2011", "'--")
@@ -24,8 +24,8 @@ _DOTTED = regex.compile("[ıİğĞ]|[gG]\N{COMBINING BREVE}")
 """Letters of languages in which the capital of "ı" is "I", and that of "i" is "İ"."""
 
 _ANY_JOINER = regex.compile(rf"({_JOINER.pattern})|[\u200c\u200d\u2060\u00ad\u0640\ufe0e\ufe0f\u20e3]")
-"""Also what changes no word: word joiners, soft hyphens, the tatweel, which makes Arabic words longer, and what
-makes emoji of symbols and digits."""
+"""Also what changes no word: word joiners, soft hyphens, the tatweel, which makes Arabic words longer, and
+what makes emoji of symbols and digits."""
 
 # Han, kana, and the scripts of Southeast Asia (Thai, Lao, Khmer, Burmese): words are not written apart.
 _RUN = regex.compile(r"(?P<east>[\p{Han}\p{Hiragana}\p{Katakana}ー]+)|\p{Line_Break=Complex_Context}+")

@@ -7,7 +7,8 @@ import pytest
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 
 WORDS = (
-    "knife knives bus buss buses berry berrys berries leaf leaves cat child children snowman snowmen people l'homme"
+    "knife knives bus buss buses berry berrys berries leaf leaves cat child children snowman snowmen people "
+    "l'homme"
 )
 KNOWN = Vocabulary([*SPECIAL, *WORDS.split()])
 
