@@ -12,7 +12,7 @@ import regex
 # a number ("3.5", "10:30"). Combining marks and joiners belong to the letter before them (UAX 29): `re` would
 # split most words of Hindi at their vowels.
 _WORD = regex.compile(r"(?!\p{M})[^\W_]+(?:(?:['·״-]|(?<=\p{Nd})[.,:/٫٬](?=\p{Nd}))[^\W_]+)*")
-_PLAIN = str.maketrans("’\u2010\u2011", "'--")
+_PLAIN = str.maketrans("’ʼ´\u2010\u2011", "'''--")
 
 # Joiners that change how letters are written: after and before a virama (Hindi, Sinhala, Bengali), and
 # between letters that would be connected (Persian). Elsewhere they show nothing.

@@ -24,6 +24,7 @@ from captioner.words.tokens import find_unspaced, lowered, tokenize
         ("١٫٥ dogs.2 cats", ["١٫٥", "dogs", "2", "cats"]),
         ("Işıklı ISPARTA", ["ışıklı", "ısparta"]),
         ("Irmak, dag\u0306 ve I\u0307Kİ", ["ırmak", "dağ", "ve", "iki"]),
+        ("мʼяч l´homme", ["м'яч", "l'homme"]),
         ("İki kız I\u0307stanbul’da", ["iki", "kız", "istanbul'da"]),
     ],
 )
