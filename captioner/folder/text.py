@@ -11,7 +11,7 @@ from typing import Any
 
 from captioner.errors import OptionsError
 from captioner.options import check_style
-from captioner.words.alt_text import alt_text, neutral_keywords, sentence, without_opening
+from captioner.words.alt_text import alt_text, capitalized, neutral_keywords, sentence, without_opening
 
 _FIELDS = ("caption", "name", "stem", "folder")
 
@@ -56,7 +56,7 @@ class TextOptions:
         if self.sentence:
             text = sentence(text)
         elif self.capitalize:
-            text = text[:1].upper() + text[1:]
+            text = capitalized(text)
         path = PurePosixPath(name)
         folder = path.parent.name
         text = self.template.format(caption=text, name=path.name, stem=path.stem, folder=folder)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError
-from captioner.references import CaptionedImage, NoCaptionsError, image_key, read_text
+from captioner.references import CaptionedImage, NoCaptionsError, check_divided, image_key, read_text
 from captioner.references.entities import unescape_entities
 from captioner.references.json_text import json_lines, parse_json
 from captioner.references.parquet import parquet_rows
@@ -73,6 +73,7 @@ def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[st
         if key in captions and key in wanted:
             raise DataError(f"{place}: a second caption of {key}")
         captions.setdefault(key, unescape_entities(caption))  # as those of references are
+    check_divided(path, captions.values())
     return captions
 
 

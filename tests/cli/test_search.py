@@ -247,6 +247,30 @@ def test_accents_may_be_left_out_as_in_a_gallery(words, tmp_path, capsys):
     assert found(capsys) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Fußgänger auf der Straße", "STRASSE"),
+        ("mặc áo đỏ", "do"),
+        ("kırmızı ışık", "isik"),
+        ("łódź na wodzie", "lodz"),
+        ("un œuf", "oeuf"),
+        ("rød båd", "rod"),
+        ("L’homme près de l’église", "homme"),
+        ("une église", "l'église"),
+        ("le acque dell'isola", "isola"),
+        ("İstanbul'da bir kedi", "istanbul"),
+        ("كلـــب بني", "كلب"),
+        ("một em bé", "bé gái"),
+    ],
+)
+def test_words_are_found_as_people_type_them(text, words, tmp_path, capsys):
+    lines = [json.dumps({"image": name, "caption": name, "log_prob": -1}) for name in ("gai", text)]
+    (tmp_path / "captions.jsonl").write_text("\n".join(lines))
+    assert main(["search", str(tmp_path), words]) == 0
+    assert text in found(capsys)
+
+
 def test_a_text_file_that_cannot_be_read_is_named(tmp_path, capsys):
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     (tmp_path / "a.txt").write_text("ein schwarzes Viereck für alle", encoding="latin-1")

@@ -155,6 +155,12 @@ def test_malformed_captions_are_named(tmp_path: Path, content: str, message: str
         read_captions(path, IMAGES)
 
 
+def test_captions_without_spaces_between_their_words_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", {"image": "a.jpg", "caption": "一只猫坐在桌子上"})
+    with pytest.raises(DataError, match="no spaces between the words of '一只猫坐在桌子上'; separate"):
+        read_captions(path, IMAGES)
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="No such file"):
         read_captions(tmp_path / "none.jsonl", IMAGES)

@@ -232,6 +232,10 @@ def test_words_of_any_language_are_found_marked_and_listed_as_they_are_written(b
         "一 只 黑 狗",
         "कोना",
         "می\N{ZERO WIDTH NON-JOINER}رود",
+        "كتـــاب",
+        "Straße đỏ",
+        "L’homme",
+        "em bé",
     )
     with open_page(browser, gallery) as page:
         for query, found, marks in (
@@ -246,6 +250,12 @@ def test_words_of_any_language_are_found_marked_and_listed_as_they_are_written(b
             ('"只 黑"', [7], ["只 黑"]),
             ("فتاة", [6], ["فَتاةٌ"]),
             ('"को"', [], []),  # the beginning of कोना
+            ("kirmizi", [5], ["kırmızı"]),
+            ("كتاب", [10], ["كتـــاب"]),
+            ("strasse", [11], ["Straße"]),
+            ("đỏ straße", [11], ["Straße", "đỏ"]),
+            ("homme", [12], ["L’homme"]),
+            ("bé gái", [13], ["bé"]),
             ("می\N{ZERO WIDTH NON-JOINER}رود", [9], ["می\N{ZERO WIDTH NON-JOINER}رود"]),
         ):
             assert page.evaluate(SEARCH, [captions, query])[:2] == [found, marks], query

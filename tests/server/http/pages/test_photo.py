@@ -233,6 +233,10 @@ def test_alt_text_is_worded_as_in_python(browser, server):
         "เด็ก สอง คน เล่น น้ำ",
         "黒い 犬 と ボール",
         "கடற்கரையில் ஒரு நாய்",
+        "iki kız",
+        "ქალი და ძაღლი",
+        "ውሻ ይሮጣል",
+        "en man på stranden",
     ]
     with open_at(browser, server) as page:
         worded = page.evaluate(
