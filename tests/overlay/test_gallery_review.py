@@ -103,6 +103,35 @@ def test_the_last_action_is_undone_wherever_one_is(browser, gallery):
         assert page.locator(".actions .undo").is_disabled()
 
 
+def test_a_photo_that_failed_shows_the_caption_that_was_written_for_it(browser, gallery):
+    with open_page(browser, gallery, "#photo=broken+%3Ci%3E.jpg") as page:
+        page.keyboard.press("e")
+        page.locator(".editor textarea").fill("a dog that nobody can see")
+        page.keyboard.press("Enter")
+        wait_for_photo(page, "2.jpg")
+        page.keyboard.press("PageUp")
+        page.locator(".review-state", has_text="Edited").wait_for()
+        assert "a dog that nobody can see" in page.locator(".viewer").inner_text()
+
+
+def test_two_tabs_keep_the_decisions_of_both(browser, gallery):
+    with open_page(browser, gallery) as page:
+        other = page.context.new_page()
+        other.goto(page.url)
+        for tab, number in ((page, 0), (other, 3)):
+            tab.locator(".card").nth(number).click()
+            tab.keyboard.press("a")
+            tab.keyboard.press("Escape")
+        page.locator(".card .status").nth(1).wait_for()
+        other.reload()
+        other.locator(".card .status").nth(1).wait_for()
+        for tab in (page, other):
+            assert states(tab) == ["approved", "approved"]
+        page.keyboard.press("u")
+        other.locator(".card .status").nth(1).wait_for(state="detached")
+        assert states(page) == states(other) == ["approved"]
+
+
 def test_an_alternative_is_chosen_by_mouse_and_by_key(browser, gallery):
     with open_page(browser, gallery, "#photo=0.jpg") as page:
         page.wait_for_selector(".word")
