@@ -161,6 +161,19 @@ def test_the_buttons_of_a_review_stay_where_they_are(browser, gallery):
         assert page.locator(".approve").bounding_box() == before
 
 
+def test_the_tools_leave_room_for_photos_in_a_low_window(browser, gallery):
+    """As of a phone on its side, or at a large zoom."""
+    with open_page(browser, gallery, viewport={"width": 740, "height": 360}) as page:
+        page.locator(".card").first.focus()
+        page.keyboard.press("End")
+        assert page.locator(".bar-top").bounding_box()["height"] > 180
+        card = page.locator(".card:focus").bounding_box()
+        hidden = page.evaluate(
+            "([x, y]) => !document.elementFromPoint(x, y).closest('.card')", [card["x"] + 9, 9]
+        )
+        assert not hidden
+
+
 def test_a_printed_gallery_has_all_photos_within_its_paper(browser, gallery):
     with open_page(browser, gallery, viewport={"width": 1600, "height": 300}) as page:
         page.emulate_media(media="print")

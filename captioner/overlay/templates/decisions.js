@@ -75,9 +75,10 @@ function keepInBrowser(key) {
   };
 }
 
-// Keeps decisions on the server that the page comes from, in the order in which they are made.
+// Keeps decisions on the server that the page comes from, in the order in which they are made. `tell` gets what is wrong,
+// and an empty text when that has passed.
 function keepOnServer(path, tell) {
-  let waiting = [], sending = null;
+  let waiting = [], sending = null, failed = false;
   async function send() {
     while (waiting.length) {
       const changes = waiting;
@@ -86,9 +87,11 @@ function keepOnServer(path, tell) {
       try {
         const response = await fetch(path, { method: "POST", body, headers: { "Content-Type": "application/json" } });
         if (!response.ok) throw new Error((await response.json()).error.message);
-        tell("");
+        if (failed) tell("");
+        failed = false;
       } catch (error) {
         waiting = [...changes, ...waiting];
+        failed = true;
         tell(`Not saved: ${error instanceof TypeError ? "the server cannot be reached" : error.message}. The next decision tries again.`);
         return;
       }
