@@ -363,6 +363,13 @@ def test_the_keyboard_alone_reaches_everything(browser, server):
             assert any(name in one for one in reached), name
 
 
+def test_the_description_is_accessible(browser, server):
+    with open_at(browser, server) as page:
+        page.goto(f"{server.server.http_url}/docs")
+        page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+        assert violations(page, find_axe()) == []
+
+
 def test_the_page_lets_nothing_else_in(server):
     for path in ("/", "/page.js", "/page.css"):
         answer = httpx.get(f"{server.server.http_url}{path}", timeout=PATIENCE_S)
