@@ -161,6 +161,21 @@ def test_the_buttons_of_a_review_stay_where_they_are(browser, gallery):
         assert page.locator(".approve").bounding_box() == before
 
 
+def test_fields_stay_within_their_dialog_on_a_small_phone(browser, gallery):
+    with open_page(browser, gallery, viewport={"width": 320, "height": 640}) as page:
+        page.locator(".replace").click()
+        buttons = page.locator(".replacer .dialog-buttons").bounding_box()
+        for field in (".find-text", ".replace-text"):
+            assert page.locator(field).bounding_box()["width"] <= buttons["width"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_was_found_can_be_read(browser, gallery, scheme):
+    with open_page(browser, gallery, "#q=broken+dog+jpg", color_scheme=scheme) as page:
+        page.locator(".name mark").first.wait_for()
+        assert violations(page, find_axe()) == []
+
+
 def test_the_tools_leave_room_for_photos_in_a_low_window(browser, gallery):
     """As of a phone on its side, or at a large zoom."""
     with open_page(browser, gallery, viewport={"width": 740, "height": 360}) as page:
