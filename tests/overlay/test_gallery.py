@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from support.browser import DESK, PHONE, find_axe, new_page, open_page, take_screenshot, violations
+from support.browser import DESK, PHONE, find_axe, new_page, open_page, overhang, take_screenshot, violations
 from support.captions import HOSTILE_TEXTS, blob, lit_cell, make_caption
 from support.gallery import TEXTS, captions_shown
 
@@ -166,7 +166,7 @@ def test_going_back_closes_the_view(browser, gallery):
 def test_looks_and_accessibility(browser, gallery, scheme, size):
     with open_page(browser, gallery, color_scheme=scheme, **(PHONE if size == "phone" else DESK)) as page:
         take_screenshot(page, f"gallery-{size}-{scheme}")
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert overhang(page) == 0
         assert violations(page, find_axe()) == []
         page.locator(".card").nth(0).click()
         page.wait_for_selector(".word")
@@ -183,6 +183,59 @@ def test_looks_and_accessibility(browser, gallery, scheme, size):
         page.locator(".show").select_option("open")
         take_screenshot(page, f"gallery-review-{size}-{scheme}")
         assert violations(page, find_axe()) == []
+
+
+def test_the_buttons_of_a_review_stay_where_they_are(browser, gallery):
+    """From photo to photo, or the mouse would have to follow them."""
+    with open_page(browser, gallery) as page:
+        page.locator(".card").first.click()
+        page.wait_for_selector(".word")
+        before = page.locator(".approve").bounding_box()
+        page.keyboard.press("PageDown")
+        page.keyboard.press("PageDown")
+        page.wait_for_selector(".problem", state="visible")
+        assert page.locator(".approve").bounding_box() == before
+
+
+def test_fields_stay_within_their_dialog_on_a_small_phone(browser, gallery):
+    with open_page(browser, gallery, viewport={"width": 320, "height": 640}) as page:
+        page.locator(".replace").click()
+        buttons = page.locator(".replacer .dialog-buttons").bounding_box()
+        for field in (".find-text", ".replace-text"):
+            assert page.locator(field).bounding_box()["width"] <= buttons["width"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_was_found_can_be_read(browser, gallery, scheme):
+    with open_page(browser, gallery, "#q=broken+dog+jpg", color_scheme=scheme) as page:
+        page.locator(".name mark").first.wait_for()
+        assert violations(page, find_axe()) == []
+
+
+def test_the_tools_leave_room_for_photos_in_a_low_window(browser, gallery):
+    """As of a phone on its side, or at a large zoom."""
+    with open_page(browser, gallery, viewport={"width": 740, "height": 360}) as page:
+        page.locator(".card").first.focus()
+        page.keyboard.press("End")
+        assert page.locator(".bar-top").bounding_box()["height"] > 180
+        card = page.locator(".card:focus").bounding_box()
+        hidden = page.evaluate(
+            "([x, y]) => !document.elementFromPoint(x, y).closest('.card')", [card["x"] + 9, 9]
+        )
+        assert not hidden
+
+
+def test_a_printed_gallery_has_all_photos_within_its_paper(browser, gallery):
+    with open_page(browser, gallery, viewport={"width": 1600, "height": 300}) as page:
+        page.emulate_media(media="print")
+        right_edges = page.evaluate("""() => {
+            dispatchEvent(new Event("beforeprint"));
+            document.body.style.width = "700px"; // as the paper is narrower than the window
+            return [...document.querySelectorAll(".card")].map((card) => card.getBoundingClientRect().right);
+        }""")
+        assert len(right_edges) == 5
+        assert max(right_edges) <= 700
+        assert page.locator(".tools").is_hidden()
 
 
 def test_thousands_of_photos_stay_a_few_nodes(browser, large_gallery):

@@ -37,7 +37,8 @@ function createList(root, { makeCard, minCardWidth, pictureAspect, linesHeight, 
       node.append(card);
       made.set(position, node);
       // In reading order, for those who read the page by its order.
-      const after = [...made.keys()].filter((other) => other > position).sort((a, b) => a - b)[0];
+      const after = made.has(position + 1) ? position + 1
+        : [...made.keys()].filter((other) => other > position).sort((a, b) => a - b)[0];
       root.insertBefore(node, after === undefined ? null : made.get(after));
     }
     node.style.width = `${cardWidth}px`;

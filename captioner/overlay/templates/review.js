@@ -17,7 +17,8 @@ function createReview(root, { decisions, onNext }) {
 
   function show() {
     const decision = photo && decisions.of(photo.file), open = Boolean(photo && photo.error === null && photo.caption);
-    state.textContent = decision ? NAMES[decision.status] : "";
+    // A photo without a caption of the model shows that of a person nowhere else.
+    state.textContent = decision ? `${NAMES[decision.status]}${photo.caption ? "" : `: ${decision.caption}`}` : "";
     find(".undo").disabled = !decisions.canUndo;
     for (const name of [".approve", ".reject"]) find(name).disabled = !open;
     find(".edit").disabled = !photo;
