@@ -9,6 +9,8 @@ _BEGIN, _END = b"<rdf:RDF", b"</rdf:RDF>"
 _ITEM = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}li"
 _DC, _IPTC = "{http://purl.org/dc/elements/1.1/}", "{http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/}"
 SUBJECT, DESCRIPTION, ALT_TEXT = f"{_DC}subject", f"{_DC}description", f"{_IPTC}AltTextAccessibility"
+MAX_PACKET_BYTES = 2**23
+"""A longer packet is not read. Its elements take up to fifty times as much memory."""
 _SIDECAR_FOR = "{http://ns.adobe.com/photoshop/1.0/}SidecarForExtension"
 
 
@@ -30,13 +32,15 @@ def _packets(content: bytes) -> Iterator[bytes]:
         if last < 0:
             return
         end = last + len(_END)
-        yield content[start:end]
+        if end - start <= MAX_PACKET_BYTES:
+            yield content[start:end]
 
 
 def items_of(packet: ElementTree.Element, name: str) -> Iterator[str]:
     """The texts of a property with several; of one in several languages, the default is the first."""
     for found in packet.iter(name):
-        yield from (item.text or "" for item in found.iter(_ITEM))
+        # Not `found.iter`, which would go through properties within this one again and again.
+        yield from (item.text or "" for item in found.iterfind(f"*/{_ITEM}"))
 
 
 def sidecar_extension(packet: ElementTree.Element) -> str:
