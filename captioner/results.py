@@ -201,10 +201,12 @@ def error_to_dict(image: str, error: CaptionerError) -> dict[str, Any]:
 
 def _word_from_dict(record: Mapping[str, Any]) -> Word:
     attention = record.get("attention")
+    with np.errstate(over="ignore"):  # a weight too large for it becomes infinite
+        weights = None if attention is None else np.asarray(attention, dtype=np.float32)
     return Word(
         text=record["text"],
         log_prob=record["log_prob"],
-        attention=None if attention is None else np.asarray(attention, dtype=np.float32),
+        attention=weights,
         sentinel=record.get("sentinel"),
     )
 

@@ -85,6 +85,25 @@ def test_review_by_keyboard(browser, gallery, tmp_path):
     ]
 
 
+def test_a_caption_is_one_line_without_control_characters(browser, gallery, tmp_path):
+    with open_page(browser, gallery, "#photo=0.jpg") as page:
+        page.wait_for_selector(".word")
+        for text in ("\x1c\x85\x07 ", "a\x00b\x1c\n\x85c"):  # the first is none
+            page.locator(".edit").click()
+            page.locator(".editor textarea").fill(text)
+            page.keyboard.press("Enter")
+        wait_for_photo(page, "1.jpg")
+        page.keyboard.press("Escape")
+        assert captions_shown(page)[0] == "a b c"
+        page.locator(".replace").click()
+        page.locator(".find-text").fill("a b c")
+        page.locator(".replace-text").fill("\x1c\x07")
+        assert page.locator(".replacer [value=ok]").is_disabled()
+        page.keyboard.press("Escape")
+        corrections = save(page, "corrections", tmp_path)
+    assert json.loads(corrections.read_text()) == {"image": "0.jpg", "caption": "a b c", "status": "edited"}
+
+
 def test_the_last_action_is_undone_wherever_one_is(browser, gallery):
     with open_page(browser, gallery, "#photo=0.jpg") as page:
         page.wait_for_selector(".word")

@@ -1,3 +1,7 @@
+// A caption that a person wrote, as it is kept: one line. Python takes some control characters for space, so that a
+// caption of these alone would be empty there.
+const oneLine = (text) => text.replace(/[\s\p{Cc}]+/gu, " ").trim();
+
 // What a person decided about captions, {caption, status} by the file name of the photo, and how to take the last
 // action back. `keeper` has what was decided earlier, `entries`, keeps what `keep(changes)` receives, and tells of what
 // others keep there by `follow`.

@@ -46,12 +46,12 @@ function createReview(root, { decisions, onNext }) {
     find(".edit").focus();
   }
   function use(text) {
-    if (text === said()) return onNext();
+    if (!text || text === said()) return onNext(); // an empty alternative is no caption
     decisions.decide([[photo.file, { caption: text, status: text === photo.caption ? "approved" : "edited" }]], "Edited");
     return onNext();
   }
   function save() {
-    const text = field.value.trim().replace(/\s+/g, " ");
+    const text = oneLine(field.value);
     if (!text) return field.focus();
     cancel();
     return use(text);
