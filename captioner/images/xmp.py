@@ -11,7 +11,7 @@ _ITEM = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}li"
 _DC, _IPTC = "{http://purl.org/dc/elements/1.1/}", "{http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/}"
 SUBJECT, DESCRIPTION, ALT_TEXT = f"{_DC}subject", f"{_DC}description", f"{_IPTC}AltTextAccessibility"
 _OF_CAMERAS = re.compile(
-    r"((olympus|konica|minolta|samsung|sanyo|sony|kodak|casio|pentax|hp|default) )*(digital (still )?camera|dsc)|"
+    r"((olympus|konica|minolta|samsung|sanyo|sony|kodak|casio|pentax|hp) )*(digital (still )?camera|dsc)|"
     r"exif_jpeg\w*|dcim[\\/].*|jpeg|default|screenshot|processed with \w+|",
     re.IGNORECASE,
 )

@@ -97,8 +97,9 @@ def test_text_files_of_a_folder_as_batch_writes_them(tmp_path: Path) -> None:
         (tmp_path / "cat.jpg.xmp").write_text(
             '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" '
             'xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:i="http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/">'
-            f"<dc:description><rdf:li>{description}</rdf:li></dc:description>"
-            "<i:AltTextAccessibility><rdf:li>A dog.</rdf:li></i:AltTextAccessibility></rdf:RDF>"
+            f"<dc:description><rdf:Alt><rdf:li>{description}</rdf:li></rdf:Alt></dc:description>"
+            "<i:AltTextAccessibility><rdf:Alt><rdf:li>A dog.</rdf:li></rdf:Alt></i:AltTextAccessibility>"
+            "</rdf:RDF>"
         )
         assert read_captions(tmp_path, IMAGES)["cat"] == caption
     (tmp_path / "empty").mkdir()
