@@ -64,7 +64,7 @@ class ShardCaptioner:
         except CaptionerError as error:
             failed, problem = {}, str(error)
         return {
-            "images": np.array([len(shard.found)]),
+            "images": np.array([len(shard.images)]),
             "failed": np.array([json.dumps(failed)]),
             "problem": np.array([json.dumps(problem)]),
         }
@@ -100,11 +100,11 @@ class ShardCaptioner:
         self._is_open = True
 
     def _caption(self, shard: Shard) -> Iterator[dict[str, Any]]:
-        items = (Item(number, 0, found) for number, found in enumerate(shard.found))
+        items = (Item(number, 0, image) for number, image in enumerate(shard.images))
         options = self._job.options
         for part in self._engine.run(items, self._loader, options, threading.Event()):
             for done in part:
-                name = done.loaded.item.found.name
+                name = done.loaded.item.image.name
                 if isinstance(done.outcome, CaptionerError):
                     yield error_to_dict(name, done.outcome)
                 elif isinstance(done.outcome, Caption):
