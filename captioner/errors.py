@@ -163,8 +163,8 @@ class BundleError(CaptionerError):
 
 
 class RuntimeMissingError(CaptionerError):
-    """A package of an optional extra is not installed, or does not fit another one; the message says what to
-    install."""
+    """A package of an optional extra is not installed, or conflicts with another one; the message says what
+    to install."""
 
     code = "runtime_missing"
     exit_status = 2

@@ -116,9 +116,7 @@ def _run(arguments: list[str]) -> int:
     except Exception as error:
         if (said := conflict(error)) is None:
             raise
-        raise RuntimeMissingError(
-            f"{command or 'this'} needs packages that fit each other: {said}"
-        ) from error
+        raise RuntimeMissingError(f"{command or 'this'} needs other versions of packages: {said}") from error
 
 
 def _is_image(word: str) -> bool:

@@ -60,7 +60,7 @@ _STATUSES_OF = {
     "serve": _SERVED,
     "demo": _SERVED,
     "export": {1: "the graphs do not caption as the checkpoint does"},
-    "doctor": {1: "this installation cannot caption, or its packages do not fit each other"},
+    "doctor": {1: "this installation cannot caption, or its packages conflict"},
 }
 """What exit statuses mean; those of single commands, where they differ."""
 _RECURSIVE = "folders are always searched with their subfolders"

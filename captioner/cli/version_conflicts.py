@@ -18,12 +18,12 @@ _CONFLICTS = {
 
 
 def conflict(error: Exception) -> str | None:
-    """Which packages do not fit each other, and what to do; None if the error is of another kind."""
+    """Which packages conflict, and what to do; None if the error is of another kind."""
     for package, said in _CONFLICTS.items():
         if found := said.search(str(error)):
             least, there, newer = found["least"], found["there"], _distribution(found["code"])
             return (
-                f"{newer} does not fit {package} {there}: pip install '{package}>={least}',"
+                f"{newer} conflicts with {package} {there}: pip install '{package}>={least}',"
                 f" or a version of {newer} that accepts {package} {there}"
             )
     return None

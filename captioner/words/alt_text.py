@@ -48,7 +48,7 @@ _STOPS = {
     r"[\p{Script=Thai}\p{Script=Lao}]$": "",
     r"[\p{L}\p{M}\p{N}]$": ".",
 }
-"""The full stops after texts that end so; the first pattern that fits counts."""
+"""The full stops after texts that end so; the first pattern that matches counts."""
 
 
 def without_opening(text: str) -> str:

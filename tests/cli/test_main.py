@@ -107,7 +107,7 @@ sys.exit(main(sys.argv[1:]))
 """
     done = run_python(code, "serve", "--model", str(tiny_bundle), "--device", "cpu", "--port", "0")
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
-    assert "grpcio-health-checking does not fit grpcio 1.76.0: pip install 'grpcio>=" in done.stderr
+    assert "grpcio-health-checking conflicts with grpcio 1.76.0: pip install 'grpcio>=" in done.stderr
 
 
 def test_code_that_is_newer_than_protobuf_names_its_package() -> None:
@@ -119,7 +119,7 @@ def test_code_that_is_newer_than_protobuf_names_its_package() -> None:
         )
     said = conflict(raised.value)
     assert said and said.startswith(
-        f"grpcio-health-checking does not fit protobuf {importlib.metadata.version('protobuf')}: pip"
+        f"grpcio-health-checking conflicts with protobuf {importlib.metadata.version('protobuf')}: pip"
     )
     assert "'protobuf>=99.1.0'" in said and conflict(RuntimeError("another")) is None
 

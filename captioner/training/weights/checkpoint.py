@@ -77,5 +77,5 @@ def load_model(path: Path) -> tuple[CaptionModel, Vocabulary, TrainOptions, dict
     except (KeyError, RuntimeError, ValueError, AttributeError, TypeError) as error:
         # The second line of PyTorch's message names the weight; the rest lists all others.
         reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
-        raise DataError(f"the checkpoint {path} does not fit: {reason[:200]}") from None
+        raise DataError(f"cannot load the checkpoint {path}: {reason[:200]}") from None
     return model.eval(), vocabulary, options, contents
