@@ -15,10 +15,10 @@ from captioner.errors import REJECTED, CaptionerError, DataError, ImageError, Lo
 from captioner.folder.engine import Engine, Loader
 from captioner.folder.items import Done, FolderResult
 from captioner.folder.outputs import Output
-from captioner.folder.outputs.options import Record, unchanged
 from captioner.folder.sources.open import Labelled
 from captioner.folder.sources.source import Source
 from captioner.folder.state import State
+from captioner.folder.transform import Record, Transform, unchanged
 from captioner.images.limits import DEFAULT_LIMITS
 from captioner.options import CaptionOptions
 
@@ -64,7 +64,7 @@ class FolderRun:
         options: CaptionOptions | None = None,
         run_options: RunOptions = RunOptions(),
         *,
-        transform: Callable[[Record], Record] = unchanged,
+        transform: Transform = unchanged,
         listed: Callable[[Iterable[str]], None] | None = None,
         stop: threading.Event | None = None,
     ) -> None:

@@ -6,7 +6,7 @@ import io
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,10 +19,11 @@ from captioner.folder.cluster.parts import PartFolder
 from captioner.folder.cluster.shards import Shard
 from captioner.folder.engine import Loader, LocalEngine
 from captioner.folder.items import Item
-from captioner.folder.outputs.options import OutputOptions, Record, unchanged
+from captioner.folder.outputs.options import OutputOptions
 from captioner.folder.outputs.parquet import write_parquet
 from captioner.folder.run import read_error
 from captioner.folder.sources.uris import open_place
+from captioner.folder.transform import Transform, unchanged
 from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
 from captioner.options import CaptionOptions
 from captioner.results import Caption, error_to_dict
@@ -40,7 +41,7 @@ class Job:
     options: CaptionOptions
     limits: ImageLimits = DEFAULT_LIMITS
     ray: RayOptions = field(default_factory=RayOptions)
-    transform: Callable[[Record], Record] = unchanged
+    transform: Transform = unchanged
 
     def __post_init__(self) -> None:
         for name, place in (("uri", self.uri), ("out", self.out)):
