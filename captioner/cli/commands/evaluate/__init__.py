@@ -194,7 +194,7 @@ def _read(files: ImageFiles, name: str) -> bytes | ImageError:
 def _check_output(request: Request, output: Path) -> None:
     """Before anything is captioned, so that no work is lost."""
     from captioner.folder.outputs.place import check_folder, check_no_input
-    from captioner.references.tables import SIDECAR_SUFFIXES
+    from captioner.references.sidecars import SIDECAR_SUFFIXES
 
     check_folder(output)
     if output.is_dir():
