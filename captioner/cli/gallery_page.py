@@ -57,7 +57,8 @@ def find_source(source: Path, images: Path | None) -> tuple[bool, Path]:
 
 
 def write_page(request: PageRequest) -> GallerySummary:
-    """Write the page."""
+    """Write the page, and report photos that failed to stderr. Raises `DataError`, `OptionsError` or
+    `OutputError` for captions, folders or a page that cannot be used."""
     from captioner.overlay.gallery import write_gallery
     from captioner.overlay.gallery.write import check_page
 

@@ -147,6 +147,7 @@ class Folder:
 
 
 def rejection(number: int, reason: str, path: Path) -> OSError:
+    """The error for a path that is not used; `number` is one of `errno`."""
     return OSError(number, reason, str(path))
 
 

@@ -41,7 +41,7 @@ class ConfidenceFilter:
 
     def transform(self, record: Record) -> Record:
         """The record with the confidence of its caption, or with an error in place of a caption of low
-        confidence."""
+        confidence. Raises `OptionsError` for a caption of a model whose confidence cannot be told."""
         if "caption" not in record:
             return record
         confidence = record.get("confidence")

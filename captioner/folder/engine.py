@@ -65,7 +65,8 @@ class Loader:
         prepare: Callable[[bytes], Any],
         turn: tuple[threading.Event | None, threading.Event | None] = (None, None),
     ) -> Loaded:
-        """Read an image; `prepare` turns its content into the input of the engine."""
+        """Read an image; `prepare` turns its content into the input of the engine. An `ImageError` is the
+        payload of what is returned."""
         before, mine = turn
         if before is not None:
             before.wait()

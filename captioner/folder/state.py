@@ -131,6 +131,7 @@ class State:
         return own
 
     def get(self, key: str) -> str | None:
+        """A value that an earlier run or this one has set; None if there is none."""
         key = f"{self._label}:{key}" if self._label else key
         with self._guard():
             row = self._query("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
@@ -194,6 +195,7 @@ class State:
             self._query("UPDATE results SET asked = '' WHERE failed")
 
     def count_pending(self) -> int:
+        """The number of `pending` images."""
         with self._guard():
             query = f"SELECT count(*) {_PENDING}"
             return int(self._query(query, {"asked": self._asked, "after": -1}).fetchone()[0])
@@ -222,8 +224,8 @@ class State:
 
     def _save_one(self, done: Done, words: bool, alternatives: bool) -> None:
         loaded, outcome = done.loaded, done.outcome
-        found = loaded.item.image
-        name = os.fsencode(found.name)
+        image = loaded.item.image
+        name = os.fsencode(image.name)
         # The image as it was read is what counts from here on, also for this run.
         self._query("UPDATE listing SET stamp = ? WHERE number = ?", (loaded.stamp, loaded.item.number))
         if outcome is None:
@@ -231,9 +233,9 @@ class State:
             return
         failed = isinstance(outcome, CaptionerError)
         if isinstance(outcome, CaptionerError):
-            record = error_to_dict(found.name, outcome)
+            record = error_to_dict(image.name, outcome)
         else:
-            record = outcome.to_dict(found.name, words=words, alternatives=alternatives)
+            record = outcome.to_dict(image.name, words=words, alternatives=alternatives)
         self._query(
             "INSERT INTO results VALUES (?1, ?2, ?3, ?4, ?5, ?6,"
             " (SELECT published FROM gone WHERE digest = ?3 ORDER BY age DESC LIMIT 1))"
@@ -273,6 +275,7 @@ class State:
             after = rows[-1][0]
 
     def mark_published(self, name: str, digest: bytes | None) -> None:
+        """Keep the digest of what was written for an image; None for nothing."""
         with self._guard():
             key = os.fsencode(name)
             before = self._query("SELECT published FROM results WHERE name = ?", (key,)).fetchone()

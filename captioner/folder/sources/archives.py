@@ -171,7 +171,7 @@ class TarSource:
         self.left_out = LeftOut()
 
     def find(self) -> Iterator[ListedImage]:
-        """Nothing may be read meanwhile."""
+        """Nothing may be read meanwhile. Raises `DataError` for a damaged archive."""
         size, stream = self._size, self._stream
         end = None if stream is self._file else size * MAX_UNFOLDING + FREE_BYTES
         try:

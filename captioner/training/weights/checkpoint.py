@@ -64,7 +64,8 @@ def _renamed(values: Any) -> Any:
 
 
 def load_model(path: Path) -> tuple[CaptionModel, Vocabulary, TrainOptions, dict[str, Any]]:
-    """The model of a checkpoint, ready for inference, and the checkpoint's other contents."""
+    """The model of a checkpoint, ready for inference, and the checkpoint's other contents.
+    Raises `DataError` for a file that is no checkpoint, or contradicts itself."""
     contents = load(path)
     try:
         options = TrainOptions.from_dict(contents["options"])
