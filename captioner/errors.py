@@ -104,7 +104,7 @@ class ImageError(CaptionerError):
 
 
 class ImageUnreadableError(ImageError):
-    """The file is missing, a directory, or may not be read."""
+    """The file is missing, a folder, or may not be read."""
 
     code = "unreadable"
 
