@@ -310,6 +310,13 @@ def merge_options(options: CaptionOptions | None, fields: Mapping[str, Any]) -> 
     return dataclasses.replace(options or CaptionOptions(), **fields)
 
 
+def check_style(style: Any, name: str = "style") -> None:
+    """Raise `OptionsError` if `style`, which the caller calls `name`, is none of `STYLES`."""
+    if style not in STYLES:
+        given = clip(repr(style), 100)
+        raise OptionsError(f"{name} must be one of {', '.join(STYLES)}, got {given}", "style")
+
+
 def plain_number(value: Any) -> Any:
     """A number of another library, such as numpy's, as Python's; anything else unchanged."""
     if isinstance(value, int | float):

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from captioner.errors import CaptionerError
 from captioner.maps import notebook
-from captioner.words.alt_text import alt_text
+from captioner.options import check_style
+from captioner.words.alt_text import alt_text, neutral_keywords
 
 MaybeNone: TypeAlias = Any
 """Marks a value that is None only if the caller asked for that. Type checkers then do not demand a check at
@@ -128,12 +129,14 @@ class Caption:
         return alt_text(self.text)
 
     def in_style(self, style: str) -> Caption:
-        """This caption and its alternatives in a style of `captioner.options.STYLES`; the words stay
-        as the model gave them."""
+        """This caption, its alternatives and its keywords in a style of `captioner.options.STYLES`; the
+        words stay as the model gave them. Raises `OptionsError` for another style."""
+        check_style(style)
         if style == "caption":
             return self
         others = (dataclasses.replace(one, text=alt_text(one.text)) for one in self.alternatives)
-        return dataclasses.replace(self, text=self.alt_text, alternatives=tuple(others))
+        keywords = tuple(neutral_keywords(self.keywords))
+        return dataclasses.replace(self, text=self.alt_text, alternatives=tuple(others), keywords=keywords)
 
     def of(self, source: Any) -> Caption:
         """This caption with its source image attached."""
@@ -198,10 +201,12 @@ def error_to_dict(image: str, error: CaptionerError) -> dict[str, Any]:
 
 def _word_from_dict(record: Mapping[str, Any]) -> Word:
     attention = record.get("attention")
+    with np.errstate(over="ignore"):  # a weight too large for it becomes infinite
+        weights = None if attention is None else np.asarray(attention, dtype=np.float32)
     return Word(
         text=record["text"],
         log_prob=record["log_prob"],
-        attention=None if attention is None else np.asarray(attention, dtype=np.float32),
+        attention=weights,
         sentinel=record.get("sentinel"),
     )
 

@@ -11,6 +11,7 @@ import pytest
 from captioner.errors import ImageError
 from captioner.folder.outputs.coco import _number
 from captioner.folder.outputs.xmp.tags import DESCRIPTION, _others
+from captioner.images.keywords import read_keywords
 from captioner.images.opening import open_image
 from captioner.metrics.tokenizer import tokenize
 
@@ -24,6 +25,15 @@ def read_jpeg(filling: str) -> None:
         open_image(content[: len(content) // 2] + filling.encode("latin-1"))
 
 
+def read_nested_keywords(filling: str) -> None:
+    """Each keyword is within those before it."""
+    names = (
+        'xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:dc="http://purl.org/dc/elements/1.1/"'
+    )
+    ends = "</dc:subject>" * filling.count("<dc:subject>")
+    read_keywords(f"<rdf:RDF {names}>{filling}{ends}</rdf:RDF>".encode())
+
+
 def describe(text: str) -> None:
     assert _others(DESCRIPTION, {"IFD0:ImageDescription": text}) == [text]
 
@@ -32,6 +42,7 @@ def describe(text: str) -> None:
     ("read", "part", "end"),
     [
         pytest.param(read_jpeg, "\xff", "\0", id="JPEG"),
+        pytest.param(read_nested_keywords, "<dc:subject><rdf:li>a</rdf:li>", "", id="keywords"),
         pytest.param(describe, " ", "!", id="description of spaces"),
         pytest.param(describe, "a digital ", "!", id="description of words"),
         pytest.param(_number, "1", "a", id="number in a name"),

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from captioner import Alternative, Caption, Word
+from captioner.errors import OptionsError
+from captioner.folder.text import TextOptions
 
 
 def make(seed: int = 0, source: object = "dogs/1.jpg") -> Caption:
@@ -55,3 +57,26 @@ def test_a_caption_as_json_and_back() -> None:
     assert "confidence" not in dataclasses.replace(make(), confidence=None).to_dict()
     back = Caption.from_dict(record)
     assert back.text == "black dog" and back.confidence == 0.41 and back.source == "dogs/1.jpg"
+
+
+def test_a_style_words_the_same_fields_in_python_and_in_records() -> None:
+    others = (Alternative("a man and a dog", -2.0),)
+    caption = dataclasses.replace(
+        make(), text="a woman and a dog", alternatives=others, keywords=("woman", "dog", "man", "person")
+    )
+    worded = caption.in_style("alt")
+    assert worded.text == caption.alt_text == "A person and a dog."
+    assert worded.alternatives == (Alternative("A person and a dog.", -2.0),)
+    assert worded.keywords == ("person", "dog")
+    for style in ("caption", "alt"):
+        record = TextOptions(style=style).transform(caption.to_dict())
+        assert record == caption.in_style(style).to_dict()
+    short = make().to_dict(alternatives=False)
+    assert TextOptions(style="alt").transform(short) == {**short, "caption": "Black dog."}
+
+
+@pytest.mark.parametrize("style", ["poem", "", None, ["alt"]])
+def test_an_unknown_style_is_an_error_that_names_the_known_ones(style) -> None:
+    with pytest.raises(OptionsError, match="style must be one of caption, alt, got") as caught:
+        make().in_style(style)
+    assert caught.value.field == "style"

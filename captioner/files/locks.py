@@ -26,7 +26,8 @@ def taking_turns(path: Path) -> Iterator[None]:
     lock on its folder where the system has one. Raises `OutputError` if another takes longer than 10 s."""
     with ExitStack() as held:
         with suppress(OSError):  # not on every system
-            descriptor = os.open(path.resolve().parent, os.O_RDONLY)
+            # Not `Path.resolve`, which raises a RuntimeError for a link that leads to itself.
+            descriptor = os.open(os.path.dirname(os.path.realpath(path)), os.O_RDONLY)  # noqa: PTH120
             held.callback(os.close, descriptor)
             end = time.monotonic() + _TURN_S
             while not _has_lock(descriptor):

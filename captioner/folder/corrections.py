@@ -103,12 +103,10 @@ class CorrectionsFile:
         written."""
         self.path = path
         check_writable(path)
-        if path.exists() and not path.is_file():
-            raise OutputError(f"cannot keep decisions in {path}: it is no file, which could be read again")
         self._read()
 
     def list(self) -> list[dict[str, str]]:
-        """Decisions as {"image", "caption", "status"}. Raises `DataError`."""
+        """Decisions as {"image", "caption", "status"}. Raises `DataError` and `OutputError`."""
         return [*self._read().values()]
 
     def change(self, changes: Iterable[Mapping[str, Any]]) -> None:
@@ -128,6 +126,9 @@ class CorrectionsFile:
     def _read(self) -> dict[str, dict[str, str]]:
         if not self.path.exists():
             return {}
+        if not self.path.is_file():  # reading a pipe would wait for a writer
+            why = "it is no file, which could be read again"
+            raise OutputError(f"cannot keep decisions in {self.path}: {why}")
         lines = _lines(self.path, read_text(self.path, _MAX_BYTES, wanted=_WANTED))
         return {image: line for image, _, line in starmap(_read_line, lines)}
 

@@ -69,7 +69,9 @@ def _check(record: dict[str, Any]) -> None:
     if not _is_complete(record) or PurePath(os.path.normpath(name)).name in ("", ".."):
         raise ValueError("not a record")
     if "words" in record or "alternatives" in record:
-        Caption.from_dict(record)
+        others = Caption.from_dict(record).alternatives
+        if not all(isinstance(other.text, str) for other in others):
+            raise ValueError("an alternative is no text")
 
 
 def _is_complete(record: Record) -> bool:

@@ -9,9 +9,8 @@ from pathlib import PurePosixPath
 
 from captioner.errors import OptionsError
 from captioner.folder.transform import Record
-from captioner.options import STYLES
-from captioner.words.alt_text import alt_text, sentence, without_opening
-from captioner.words.english import NEUTRAL
+from captioner.options import check_style
+from captioner.words.alt_text import alt_text, capitalized, neutral_keywords, sentence, without_opening
 
 _FIELDS = ("caption", "name", "stem", "folder")
 
@@ -34,8 +33,7 @@ class TextOptions:
     suffix: str = ""
 
     def __post_init__(self) -> None:
-        if self.style not in STYLES:
-            raise OptionsError(f"--style must be one of {', '.join(STYLES)}, got {self.style!r}", "style")
+        check_style(self.style, "--style")
         try:
             parts = list(string.Formatter().parse(self.template))
         except ValueError as error:
@@ -57,18 +55,23 @@ class TextOptions:
         if self.sentence:
             text = sentence(text)
         elif self.capitalize:
-            text = text[:1].upper() + text[1:]
+            text = capitalized(text)
         path = PurePosixPath(name)
         folder = path.parent.name
         text = self.template.format(caption=text, name=path.name, stem=path.stem, folder=folder)
         return f"{self.prefix}{text}{self.suffix}"
 
     def transform(self, record: Record) -> Record:
-        """The record with its caption reworded; failures are unchanged."""
+        """The record with its caption reworded, and with alternatives and keywords in the style; failures are
+        unchanged."""
         if "caption" not in record:
             return record
         changed = {**record, "caption": self.apply(record["caption"], record["image"])}
-        if self.style == "alt" and "keywords" in record:
-            neutral = (NEUTRAL.get(keyword, keyword) for keyword in record["keywords"])
-            changed["keywords"] = list(dict.fromkeys(neutral))
+        if self.style == "alt":
+            if "alternatives" in record:
+                changed["alternatives"] = [
+                    {**other, "caption": alt_text(other["caption"])} for other in record["alternatives"]
+                ]
+            if "keywords" in record:
+                changed["keywords"] = neutral_keywords(record["keywords"])
         return changed

@@ -125,13 +125,15 @@ class _Connection(http.client.HTTPConnection):
         self._tls = ssl.create_default_context() if tls else None
 
     def connect(self) -> None:
-        *others, last = _public_addresses(self.host, self.port)
-        for address in others:
-            with suppress(OSError):
+        failures = []
+        for address in _public_addresses(self.host, self.port):
+            try:
                 self.sock = self._connected(address)
                 break
+            except OSError as error:
+                failures.append(error)
         else:
-            self.sock = self._connected(last)
+            raise failures[0]  # the system names first what it can reach
         if self._tls is not None:
             secure = self._tls.wrap_socket(
                 self.sock, server_hostname=self.host, do_handshake_on_connect=False

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError
-from captioner.references import CaptionedImage, NoCaptionsError, image_key, read_text
+from captioner.references import CaptionedImage, NoCaptionsError, check_divided, image_key, read_text
 from captioner.references.entities import unescape_entities
 from captioner.references.json_text import json_lines, parse_json
 from captioner.references.parquet import parquet_rows
@@ -71,16 +71,15 @@ def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[st
             continue
         key, caption = _parse(record, keys, place)
         if key in captions and key in wanted:
-            exchanged = all(len(image.captions) == 1 for image in images)
-            hint = " (are these references? the order is CAPTIONS REFERENCES)" if exchanged else ""
-            raise DataError(f"{place}: a second caption of {key}{hint}")
+            raise DataError(f"{place}: a second caption of {key}")
         captions.setdefault(key, unescape_entities(caption))  # as those of references are
+    check_divided(path, captions.values())
     return captions
 
 
 def _folder_records(folder: Path) -> Iterator[tuple[str, Any]]:
     try:
-        images = read_sidecars(folder, xmp=True)
+        images = read_sidecars(folder, xmp_texts=1)
     except NoCaptionsError:
         raise DataError(f"{folder}: a folder; no photo in it has a text file or XMP; {_FORMATS}") from None
     for image in images:

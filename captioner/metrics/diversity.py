@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from captioner.metrics.ngrams import count_ngrams
-from captioner.words.english import UNFINISHED
+from captioner.words.english import UNFINISHED, is_foreign
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Diversity:
     repeated: float
     """Share of images whose caption is also that of another image."""
     bad_endings: float
-    """Share of captions that end with an article, a conjunction or a preposition."""
+    """Share of captions that end with an article, a conjunction or a preposition, in English."""
 
 
 def diversity(captions: Sequence[Sequence[str]]) -> Diversity:
@@ -37,8 +37,12 @@ def diversity(captions: Sequence[Sequence[str]]) -> Diversity:
         vocabulary=len({word for caption in captions for word in caption}),
         mean_length=sum(map(len, captions)) / len(captions),
         repeated=sum(count for count in sentences.values() if count > 1) / len(captions),
-        bad_endings=sum(caption[-1] in UNFINISHED for caption in captions if caption) / len(captions),
+        bad_endings=sum(map(_is_unfinished, captions)) / len(captions),
     )
+
+
+def _is_unfinished(caption: Sequence[str]) -> bool:
+    return bool(caption) and caption[-1] in UNFINISHED and not is_foreign(" ".join(caption))
 
 
 def _distinct(captions: Sequence[Sequence[str]], n: int) -> float:

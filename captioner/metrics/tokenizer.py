@@ -12,7 +12,7 @@ import unicodedata
 
 import regex
 
-from captioner.words.tokens import lowered
+from captioner.words.tokens import lowered, undotted
 
 PUNCTUATION = frozenset(["''", '"', "'", "``", "`", "?", "!", ",", ":", ";"])
 """Dropped, as are rows of periods and dashes. Brackets are not: the list of the COCO code has "-LRB-", but
@@ -30,8 +30,9 @@ _UNKNOWN = regex.compile(
 )
 """Dropped as well: what PTBTokenizer does not know, such as most emoji and invisible characters."""
 
-_PLAIN = str.maketrans({"’": "'", "‘": "`", "…": " ... ", "½": " 1/2 ", "¼": " 1/4 ", "¾": " 3/4 "})
-_PLAIN |= {ord("\N{SOFT HYPHEN}"): ""}
+_PLAIN = str.maketrans({"‘": "`", "…": " ... ", "½": " 1/2 ", "¼": " 1/4 ", "¾": " 3/4 "})
+_PLAIN |= {ord("\N{SOFT HYPHEN}"): ""} | dict.fromkeys(map(ord, "\u2010\u2011"), "-")
+_PLAIN |= dict.fromkeys(map(ord, "’ʼ´"), "'")
 _PLAIN |= dict.fromkeys(map(ord, "“”«»"), ' " ') | dict.fromkeys(map(ord, "–—―"), " -- ")
 _WRITTEN = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-"}
 _WRITTEN |= {"£": "#", "€": "$", "¢": "cents"}
@@ -99,7 +100,7 @@ _LONGEST = 2**10
 
 def tokenize(text: str) -> list[str]:
     """The words of a caption, lower-cased, without punctuation."""
-    text = (text if text.isascii() else unicodedata.normalize("NFC", text)).translate(_PLAIN)
+    text = (text if text.isascii() else unicodedata.normalize("NFC", undotted(text))).translate(_PLAIN)
     tokens: list[str] = []
     position = 0
     while position < len(text):

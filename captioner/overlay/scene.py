@@ -57,6 +57,10 @@ class OverlayOptions:
         return dataclasses.replace(options or cls(), **fields)
 
 
+MAX_SIDE = 2**12
+"""Most rows and columns of a map: resampling takes memory with their number times that of the pixels."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShownWord:
     """One word of an overlay; unlike `captioner.Word` it always has a map."""
@@ -108,15 +112,17 @@ def show_word(word: Word, number: int) -> ShownWord:
         raise DataError("the words have no attention maps; request the caption with attention=True")
     attention = np.asarray(word.attention, dtype=np.float32)
     if not is_map(attention):
-        raise DataError(f"the attention map of word {number} is not a grid of weights")
+        sides = f"at most {MAX_SIDE} rows and columns"
+        raise DataError(f"the attention map of word {number} is not a grid of weights, {sides}")
     return ShownWord(word.text, probability(word.log_prob), attention, word.sentinel)
 
 
 def is_map(attention: npt.NDArray[np.float32]) -> bool:
-    """Whether an array is a grid of finite, non-negative weights."""
+    """Whether an array is a grid of finite, non-negative weights that can be drawn."""
     return (
         attention.ndim == 2
         and attention.size > 0
+        and max(attention.shape) <= MAX_SIDE
         and bool(np.isfinite(attention).all())
         and bool((attention >= 0).all())
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from captioner.errors import DataError
@@ -33,6 +33,7 @@ from captioner.words.tokens import find_unspaced
 __all__ = [
     "CaptionedImage",
     "NoCaptionsError",
+    "check_divided",
     "image_key",
     "read_classes",
     "read_image_ids",
@@ -67,7 +68,7 @@ def read_references(
     path = Path(path)
     images = _captioned(path, _read_folder(path, xmp=xmp) if path.is_dir() else _parse(path, read_text(path)))
     if divided:
-        _check_divided(path, images)
+        check_divided(path, (caption for image in images for caption in image.captions))
     if split_lists:
         images = _assign_splits(images, split_lists)
     if split is not None:
@@ -84,7 +85,7 @@ def _read_folder(folder: Path, *, xmp: bool) -> list[CaptionedImage]:
     for name in _METADATA:
         if (folder / name).is_file():
             return _parse(folder / name, read_text(folder / name))
-    return read_sidecars(folder, xmp=xmp)
+    return read_sidecars(folder, xmp_texts=2 if xmp else 0)
 
 
 def _parse(path: Path, text: str) -> list[CaptionedImage]:
@@ -112,8 +113,9 @@ def _captioned(path: Path, images: list[CaptionedImage]) -> list[CaptionedImage]
     return found
 
 
-def _check_divided(path: Path, images: list[CaptionedImage]) -> None:
-    unspaced = find_unspaced(caption for image in images for caption in image.captions)
+def check_divided(path: Path, captions: Iterable[str]) -> None:
+    """Raise `DataError` if the words of these captions are not written apart."""
+    unspaced = find_unspaced(captions)
     if unspaced is not None:
         raise DataError(
             f"{path}: there are no spaces between the words of {unspaced!r}; separate the words with spaces, "

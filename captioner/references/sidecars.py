@@ -6,7 +6,14 @@ import logging
 from pathlib import Path
 
 from captioner.errors import DataError
-from captioner.images.xmp import ALT_TEXT, DESCRIPTION, items_of, read_packets, sidecar_extension
+from captioner.images.xmp import (
+    ALT_TEXT,
+    DESCRIPTION,
+    is_of_camera,
+    items_of,
+    read_packets,
+    sidecar_extension,
+)
 from captioner.references.bounded import MAX_SIDECAR_BYTES, read_text
 from captioner.references.image import CaptionedImage
 from captioner.references.listing import list_images
@@ -20,11 +27,11 @@ class NoCaptionsError(DataError):
     """A folder has no captions."""
 
 
-def read_sidecars(folder: Path, *, xmp: bool = False) -> list[CaptionedImage]:
+def read_sidecars(folder: Path, *, xmp_texts: int = 0) -> list[CaptionedImage]:
     """The images of a folder that have a text file beside them, one caption on each line: `a.jpg.txt` for
     `a.jpg`, or `a.txt`, which belongs to the first of the images that could have it; likewise `.caption`, and
-    with `xmp` the description in `.xmp`, else its alt text. Raises `DataError`."""
-    suffixes = (*SIDECAR_SUFFIXES, *([_XMP_SUFFIX] if xmp else []))
+    at most so many of the description and the alt text in `.xmp`. Raises `DataError`."""
+    suffixes = (*SIDECAR_SUFFIXES, *([_XMP_SUFFIX] if xmp_texts else []))
     found, used = [], set[Path]()
     for name in list_images(folder):
         image = folder / name
@@ -34,7 +41,7 @@ def read_sidecars(folder: Path, *, xmp: bool = False) -> list[CaptionedImage]:
             for place in (image.with_name(image.name + suffix), image.with_suffix(suffix))
         ):
             is_new = beside.is_file() and beside not in used
-            captions = _read_sidecar(beside, image) if is_new else []
+            captions = _read_sidecar(beside, image, xmp_texts) if is_new else []
             if captions:
                 used.add(beside)
                 found.append(CaptionedImage(name, tuple(captions), ""))
@@ -48,15 +55,15 @@ def read_sidecars(folder: Path, *, xmp: bool = False) -> list[CaptionedImage]:
     return found
 
 
-def _read_sidecar(path: Path, image: Path) -> list[str]:
+def _read_sidecar(path: Path, image: Path, xmp_texts: int) -> list[str]:
     if path.suffix == _XMP_SUFFIX:
-        return _read_xmp(path, image)
+        return _read_xmp(path, image)[:xmp_texts]
     lines = read_text(path, MAX_SIDECAR_BYTES).split("\n")
     return [line.strip() for line in lines if line.strip()]
 
 
 def _read_xmp(path: Path, image: Path) -> list[str]:
-    """The caption in a file that programs write for many purposes: one that cannot be read has none."""
+    """The captions in a file that programs write for many purposes: one that cannot be read has none."""
     try:
         text = read_text(path, MAX_SIDECAR_BYTES, wanted="not XMP")
     except DataError as error:
@@ -67,8 +74,9 @@ def _read_xmp(path: Path, image: Path) -> list[str]:
         _LOG.warning("%s: not XMP that can be read", path)
     if any(sidecar_extension(one) not in ("", image.suffix[1:].lower()) for one in packets):
         return []
-    for name in (DESCRIPTION, ALT_TEXT):
-        default = next((text for one in packets for text in items_of(one, name)), "")
-        if caption := " ".join(default.split()):
-            return [caption]
-    return []
+    defaults = (
+        next((text for one in packets for text in items_of(one, name)), "")
+        for name in (DESCRIPTION, ALT_TEXT)
+    )
+    captions = (" ".join(text.split()) for text in defaults)
+    return list(dict.fromkeys(caption for caption in captions if not is_of_camera(caption)))

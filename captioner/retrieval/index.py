@@ -26,6 +26,8 @@ class CaptionText:
 
     image: str
     caption: str
+    further: tuple[str, ...] = ()
+    """Further captions, which count like the first."""
     others: tuple[str, ...] = ()
     """Other captions that the model considered."""
 
@@ -44,16 +46,16 @@ class CaptionIndex:
 
     def __init__(self, photos: Iterable[CaptionText]) -> None:
         self._photos = list(photos)
-        self._tokens = [_words(photo.caption) for photo in self._photos]
+        self._texts = [[_words(one) for one in (photo.caption, *photo.further)] for photo in self._photos]
+        self._lengths = [sum(map(len, texts)) / len(texts) for texts in self._texts]
         self._weights: dict[str, dict[int, float]] = defaultdict(dict)
         """Weight of a base in a photo, by base and number of the photo."""
         for number, photo in enumerate(self._photos):
             for word in (word for other in photo.others for word in joined(_words(other))):
                 self._weights[base(word)][number] = _OTHER_WEIGHT
-            for word in joined(self._tokens[number]):
+            for word in (word for text in self._texts[number] for word in joined(text)):
                 self._weights[base(word)][number] = 1.0
-        total = sum(map(len, self._tokens))
-        self._mean_length = total / max(1, len(self._photos)) or 1.0
+        self._mean_length = sum(self._lengths) / max(1, len(self._photos)) or 1.0
 
     def find(self, text: str) -> list[Match]:
         """The photos that have some of the words and all of the phrases of a query, best first; of equal ones
@@ -84,7 +86,7 @@ class CaptionIndex:
             found = self._matches(word)
             rarity = math.log(1 + (len(self._photos) - len(found) + 0.5) / (len(found) + 0.5))
             for number, weight in found.items():
-                length = len(self._tokens[number]) / self._mean_length
+                length = self._lengths[number] / self._mean_length
                 scores[number] += rarity * weight / (1 - _LENGTH_SHARE + _LENGTH_SHARE * length)
         return scores
 
@@ -102,9 +104,12 @@ class CaptionIndex:
         return found
 
     def _has_phrase(self, number: int, phrase: Sequence[str]) -> bool:
-        tokens, length = self._tokens[number], len(phrase)
-        starts = range(len(tokens) - length + 1)
-        return any(all(map(_is_in, phrase, tokens[start : start + length])) for start in starts)
+        length = len(phrase)
+        return any(
+            all(map(_is_in, phrase, tokens[start : start + length]))
+            for tokens in self._texts[number]
+            for start in range(len(tokens) - length + 1)
+        )
 
 
 def _words(caption: str) -> list[str]:

@@ -19,14 +19,19 @@ _ACCENTS = regex.compile(
 )
 """Marks that people may leave out, as in `overlay/templates/search.js`; those of other scripts make other
 letters."""
+_LETTERS = str.maketrans(
+    {"ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "ħ": "h", "ı": "i"}
+)
+"""Letters that have no accent to leave out, as in `search.js`, and what people type for them."""
 _TERM = re.compile(r'(-?)(?:"([^"]*)"?|(\S+))')
 
 
 def without_accents(text: str) -> str:
-    """The text in letters as people type them."""
+    """The text in lower-case letters as people type them."""
     if text.isascii():
         return text
-    return unicodedata.normalize("NFC", _ACCENTS.sub(r"\1", unicodedata.normalize("NFKD", text)))
+    plain = unicodedata.normalize("NFC", _ACCENTS.sub(r"\1", unicodedata.normalize("NFKD", text)))
+    return plain.lower().translate(_LETTERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,7 @@ class Query:
     def parse(cls, text: str) -> Self:
         """Read a query. Raises `OptionsError` if there is nothing to search for."""
         words: list[str] = []
+        small: set[str] = set()
         phrases: list[tuple[str, ...]] = []
         without: set[str] = set()
         without_phrases: list[tuple[str, ...]] = []
@@ -58,8 +64,9 @@ class Query:
                 without.update(map(base, found))
             else:
                 words += found
+                small.update(filter(is_function_word, tokenize(plain)))  # "be", but not "bé"
         words = list(joined(words))
-        weighty = [word for word in words if not is_function_word(word)]
+        weighty = [word for word in words if word not in small]
         if not words and not phrases:
             raise OptionsError("name at least one word to search for", "query")
         kept = weighty or ([] if phrases else words)

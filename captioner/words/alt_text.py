@@ -8,11 +8,12 @@ skim it, and does not guess the gender of people. Captions in other languages ke
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import regex
 
-from captioner.words.english import NEUTRAL, NOT_ENGLISH, UNFINISHED
+from captioner.words.english import NEUTRAL, NOT_ENGLISH, UNFINISHED, is_foreign
 
 MAX_LENGTH = 125
 """Characters, the full stop included; some screen readers break longer texts."""
@@ -23,7 +24,6 @@ _OPENING = re.compile(
     re.IGNORECASE,
 )
 """Openings without content: "a photo of a dog", "there is a dog", "a close up of a dog"."""
-_NOT_ENGLISH = re.compile(NOT_ENGLISH, re.IGNORECASE)
 _GENDERED = re.compile(rf"\b(?:{'|'.join(sorted(NEUTRAL, key=len, reverse=True))})\b", re.IGNORECASE)
 _HERS = re.compile(
     r"\bher(?=$|[.,]|\s+(?:in|on|at|with|while|from|to|by|near|and|as|up|down|off)\b)", re.IGNORECASE
@@ -45,10 +45,17 @@ _DANGLING = re.compile(rf"(?:\s+(?:{'|'.join((*UNFINISHED, 'on', 'by', 'over', '
 _STOPS = {
     r"[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}ー]$": "。",
     r"[\p{Script=Devanagari}\p{Script=Bengali}\p{Script=Gurmukhi}\p{Script=Oriya}]$": "।",
+    r"\p{Script=Armenian}$": "։",
+    r"\p{Script=Ethiopic}$": "።",
+    r"\p{Script=Khmer}$": "។",
+    r"\p{Script=Myanmar}$": "။",
     r"[\p{Script=Thai}\p{Script=Lao}]$": "",
     r"[\p{L}\p{M}\p{N}]$": ".",
 }
 """The full stops after texts that end so; the first pattern that matches counts."""
+
+_DOTTED = re.compile("[ığ]")
+"""Letters of Turkish and its kin, in which the capital of "i" is "İ"."""
 
 
 def without_opening(text: str) -> str:
@@ -61,7 +68,7 @@ def without_opening(text: str) -> str:
 def alt_text(caption: str) -> str:
     """A caption as alt text of at most `MAX_LENGTH` characters."""
     text = " ".join(without_opening(caption).split())
-    if not _NOT_ENGLISH.search(text):
+    if not is_foreign(text):
         text = _neutral(text)
     text = text.rstrip(". ")
     if len(text) >= MAX_LENGTH:
@@ -69,10 +76,21 @@ def alt_text(caption: str) -> str:
     return sentence(text)
 
 
+def neutral_keywords(keywords: Iterable[str]) -> list[str]:
+    """Keywords that do not tell the gender of people, each once."""
+    return list(dict.fromkeys(NEUTRAL.get(keyword, keyword) for keyword in keywords))
+
+
 def sentence(text: str) -> str:
     """A text with a capital and the full stop of its script, unless it ends with punctuation."""
     stop = next((stop for ending, stop in _STOPS.items() if regex.search(ending, text)), "")
-    return f"{text[:1].upper()}{text[1:]}{stop}"
+    return f"{capitalized(text)}{stop}"
+
+
+def capitalized(text: str) -> str:
+    """A text with a capital, where its script begins sentences with one (Georgian does not)."""
+    first = "İ" if text.startswith("i") and _DOTTED.search(text) else text[:1].title()
+    return f"{first}{text[1:]}"
 
 
 def _neutral(text: str) -> str:
@@ -94,5 +112,6 @@ def alt_text_rules() -> dict[str, Any]:
         "pairs": [[pair.pattern, together] for pair, together in (*_PAIRS, (_SEVERAL, ""))],
         "dangling": _DANGLING.pattern,
         "stops": [*_STOPS.items()],
+        "dotted": _DOTTED.pattern,
         "longest": MAX_LENGTH,
     }

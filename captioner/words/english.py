@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 ARTICLES = ("a", "an")
 
 FUNCTION_WORDS = frozenset(
@@ -31,21 +33,27 @@ MEN = frozenset("man men boy boys guy guys male males gentleman gentlemen".split
 WOMEN = frozenset("woman women girl girls lady ladies female females".split())  # noqa: SIM905
 
 FOREIGN = frozenset(
-    """auf der einem einen einer eine eines ein mit sieht sind steht und zwei
-    een het naast twee zijn
-    avec dans deux sont un une
-    hombre junto mujer perro una
+    """auf das der einem einen einer eine eines ein frau hund mann mit sieht sind steht und zwei
+    een het hond naast twee zijn
+    avec chien dans deux femme homme sont un une
+    gato hombre junto mujer perro una
     cachorro homem mulher uma
     della donna uomo
-    det ett och og
-    az egy jest""".split()  # noqa: SIM905
+    det ett mand och og
+    je kobieta muž na pes się žena
+    az egy jest koira mies nainen
+    bir ile köpek ve
+    seorang yang""".split()  # noqa: SIM905
 )
 """Frequent words of other languages that are not English words."""
 _IN_NAMES = r"\b(?:con|de|del|des|du|el|en|il|la|le|les|los|met|para|per|sur)\b"
 """Other such words, of which English captions have one in names: "a street in La Paz"."""
-NOT_ENGLISH = rf"\b(?:{'|'.join(sorted(FOREIGN))})\b|{_IN_NAMES}.*{_IN_NAMES}"
+_LETTERS = "[ãăąåæćčďđęěğłńňõőøřśşșťțůűýźżžðþßươạ-ỹ]"
+"""Letters of these languages that hardly any word in English has, unlike those of "café" and "piñata"."""
+NOT_ENGLISH = rf"\b(?:{'|'.join(sorted(FOREIGN))})\b|{_LETTERS}|{_IN_NAMES}.*{_IN_NAMES}"
 """Matches most captions in other languages with Latin letters, and hardly any English caption: a word of
-`FOREIGN`, or two words that names have. Python and JavaScript read this pattern alike."""
+`FOREIGN`, such a letter, or two words that names have. Python and JavaScript read this pattern alike."""
+_FOREIGN = re.compile(NOT_ENGLISH, re.IGNORECASE)
 
 NEUTRAL = {
     **dict.fromkeys(("man", "woman", "guy", "lady", "gentleman", "male", "female"), "person"),
@@ -78,6 +86,11 @@ UNCOUNTED = frozenset(
     vegetation greenery scenery""".split()  # noqa: SIM905
 )
 """Nouns that take no article though they are singular."""
+
+
+def is_foreign(text: str) -> bool:
+    """Whether a word or a caption is in another language, as far as `NOT_ENGLISH` knows it."""
+    return _FOREIGN.search(text) is not None
 
 
 def is_function_word(word: str) -> bool:

@@ -16,7 +16,9 @@ from captioner.words.plurals import plurals
 from captioner.words.things import more_general
 
 STEMS = (
+    ("(?:[cdjlmnstv]|un|quest|[a-z]{0,3}ll|[a-z]*qu)['’](..+)", ""),
     ("(.+)['’]s", ""),
+    ("([a-z]{2,})['’][a-z]{1,4}", ""),
     ("(..+)men", "man"),
     ("(..+)ies", "y"),
     ("(.*(?:ss|sh|ch|x|zz))es", ""),
@@ -28,7 +30,8 @@ STEMS = (
     ("(..+)y", "i"),
 )
 """Patterns of whole words, tried in this order, each on what the ones before it left: the first group and the
-ending stay. What is left need not be a word, but is the same for "ride", "rides" and "riding"."""
+ending stay. What is left need not be a word, but is the same for "ride", "rides" and "riding". "l'homme" and
+"dell'uomo" lose what was joined to them, as does "Ankara'da"."""
 
 _SAME = """
 child kid youngster; baby infant; person human; man guy gentleman; woman lady; bicycle bike; motorcycle

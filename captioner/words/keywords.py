@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from captioner.words.coco import PHRASES
 from captioner.words.colors import ENDS, RARE_COLORS, TINTS, is_color
-from captioner.words.english import COLORS, FUNCTION_WORDS
+from captioner.words.english import COLORS, FUNCTION_WORDS, is_foreign
 from captioner.words.plurals import singulars
 from captioner.words.things import more_general, things_by_form
 from captioner.words.tokens import tokenize
@@ -62,7 +62,10 @@ def keywords_of(text: str) -> list[str]:
 
 def find_things(words: Sequence[str]) -> Iterator[Thing]:
     """The things that a tokenized caption names: known ones, the longest names first, and unknown words in
-    the places of nouns, such as words that somebody taught a model."""
+    the places of nouns, such as words that somebody taught a model. None in other languages: a French
+    "chair" is no chair."""
+    if is_foreign(" ".join(words)):
+        return
     known = things_by_form()
     longest = max(map(len, known))
     start = 0

@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from captioner.words.english import ARTICLES, COLORS, FOREIGN, FUNCTION_WORDS, MEN, UNCOUNTED, WOMEN
+from captioner.words.english import ARTICLES, COLORS, FUNCTION_WORDS, MEN, UNCOUNTED, WOMEN, is_foreign
 from captioner.words.plurals import is_plural, singulars
 from captioner.words.tokens import tokenize
 
@@ -76,12 +76,15 @@ def is_settled(words: Sequence[str]) -> bool:
     return noun + 1 < len(words) or (noun < len(words) and not _lacks_article(words[noun]))
 
 
-def agreed(words: Sequence[str]) -> list[str]:
-    """The words of a caption with articles that agree with their nouns, or nouns with their articles."""
+def agreed(words: Sequence[str], before: str = "") -> list[str]:
+    """The words of a caption, after the word `before`, with articles that agree with their nouns, or
+    nouns with their articles."""
     agreeing = list(words)
     for place, word in enumerate(words):
-        if word not in ARTICLES or FOREIGN.intersection(words[place + 1 : place + 2]):
-            continue  # as "an" in a German caption that the model was taught: "an der Wand"
+        if word not in ARTICLES:
+            continue
+        if any(map(is_foreign, (words[place - 1] if place else before, *words[place + 1 : place + 2]))):
+            continue  # as in captions that the model was taught: German "an der Wand", Czech "muž a auto"
         noun = place + _noun(words[place:])
         name, after = (*words[noun : noun + 2], "", "")[:2]
         alone = _lacks_article(name) and _ends(name, after)

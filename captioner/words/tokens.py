@@ -8,10 +8,11 @@ from collections.abc import Iterable
 
 import regex
 
-# A word is letters and digits with inner apostrophes or hyphens kept ("t-shirt", "man's"). Combining marks
-# and joiners belong to the letter before them (UAX 29): `re` would split most words of Hindi at their vowels.
-_WORD = regex.compile(r"[^\W_]+(?:['’·״\u2010\u2011-][^\W_]+)*")
-_PLAIN = str.maketrans("’\u2010\u2011", "'--")
+# A word is letters and digits with inner apostrophes or hyphens kept ("t-shirt", "man's"), and what is within
+# a number ("3.5", "10:30"). Combining marks and joiners belong to the letter before them (UAX 29): `re` would
+# split most words of Hindi at their vowels.
+_WORD = regex.compile(r"(?!\p{M})[^\W_]+(?:(?:['·״-]|(?<=\p{Nd})[.,:/٫٬](?=\p{Nd}))[^\W_]+)*")
+_PLAIN = str.maketrans("’ʼ´\u2010\u2011", "'''--")
 
 # Joiners that change how letters are written: after and before a virama (Hindi, Sinhala, Bengali), and
 # between letters that would be connected (Persian). Elsewhere they show nothing.
@@ -19,8 +20,12 @@ _JOINER = regex.compile(
     r"(?<=\p{ccc=virama})[\u200c\u200d]|(?<=\p{L})\u200d(?=\p{ccc=virama})"
     r"|(?<=[\p{Arabic}\p{M}])\u200c(?=\p{Arabic})"
 )
-_ANY_JOINER = regex.compile(rf"({_JOINER.pattern})|[\u200c\u200d\u2060\u00ad]")
-"""Also word joiners and soft hyphens, of which nothing shows either."""
+_DOTTED = regex.compile("[ıİğĞ]|[gG]\N{COMBINING BREVE}")
+"""Letters of languages in which the capital of "ı" is "I", and that of "i" is "İ"."""
+
+_ANY_JOINER = regex.compile(rf"({_JOINER.pattern})|[\u200c\u200d\u2060\u00ad\u0640\ufe0e\ufe0f\u20e3]")
+"""Also what changes no word: word joiners, soft hyphens, the tatweel, which makes Arabic words longer, and
+what makes emoji of symbols and digits."""
 
 # Han, kana, and the scripts of Southeast Asia (Thai, Lao, Khmer, Burmese): words are not written apart.
 _RUN = regex.compile(r"(?P<east>[\p{Han}\p{Hiragana}\p{Katakana}ー]+)|\p{Line_Break=Complex_Context}+")
@@ -32,16 +37,23 @@ _SHARE = 0.1
 def tokenize(text: str) -> list[str]:
     """The lower-cased words of a caption without punctuation, as used in training. Composed and decomposed
     letters are equal."""
-    return [word.translate(_PLAIN) for word in _WORD.findall(lowered(text))]
+    return _WORD.findall(lowered(text))
 
 
 def lowered(text: str) -> str:
-    """Text in lower case, its letters composed, without joiners and soft hyphens that show nothing."""
+    """Text in lower case, its letters composed, with plain apostrophes and hyphens, without joiners and the
+    like that change no word."""
     if text.isascii():
         return text.lower()
     # `str.lower` makes "i" and a dot of the Turkish capital, so that "İki" and "iki" would be two words.
-    lower = unicodedata.normalize("NFC", text.lower().replace("i\N{COMBINING DOT ABOVE}", "i"))
-    return _ANY_JOINER.sub(r"\1", lower)
+    lower = undotted(text).lower().replace("i\N{COMBINING DOT ABOVE}", "i")
+    return _ANY_JOINER.sub(r"\1", unicodedata.normalize("NFC", lower)).translate(_PLAIN)
+
+
+def undotted(text: str) -> str:
+    """Text with "ı" for each "I", if it is in Turkish or a language with the same letters."""
+    text = text.replace("I\N{COMBINING DOT ABOVE}", "İ")
+    return text.replace("I", "ı") if _DOTTED.search(text) else text
 
 
 def joiners(text: str) -> set[int]:

@@ -88,6 +88,8 @@ _HINTS = {
     "unable to get local issuer certificate": _UNTRUSTED,
 }
 """What is likely wrong where gRPC says this of a connection that could not be opened."""
+_CONNECTING = re.compile(r"((?:ipv4|ipv6):\S+): (Failed to connect to remote host)?")
+"""What gRPC says of an address, and whether nothing listens there."""
 _HTTP_STATUS = "http2 header with status: "
 """What gRPC says of an answer that is not gRPC's."""
 _TOO_LARGE = f"{_HTTP_STATUS}413"
@@ -167,6 +169,13 @@ def _explained(kind: type[ServerError], message: str, servers: str, timeout_s: f
         hints = (f" ({hint})" for said, hint in _HINTS.items() if connecting and said in reason)
         return f"no server answers at {servers}: {reason}{next(hints, '')}"
     return f"{servers}: {reason}"
+
+
+def tells_more(error: ServerUnavailableError, other: ServerUnavailableError) -> bool:
+    """Whether `error` says why a connection failed, and `other` that nothing listens at another address. gRPC
+    tries all addresses of a server (::1 and 127.0.0.1 of localhost), and names the last that failed."""
+    one, another = (_CONNECTING.search(str(each)) for each in (error, other))
+    return bool(one and another and another[2] and not one[2] and one[1] != another[1])
 
 
 def from_batch_error(error: pb.Error, servers: str) -> CaptionerError:

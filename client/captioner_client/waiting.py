@@ -19,7 +19,7 @@ import random
 import time
 
 from captioner.errors import CaptionerError
-from captioner_client.errors import DeadlineExceededError, ServerUnavailableError
+from captioner_client.errors import DeadlineExceededError, ServerUnavailableError, tells_more
 from captioner_client.options import ClientOptions
 
 log = logging.getLogger("captioner_client")
@@ -62,10 +62,12 @@ class Waiting:
         # Waiting does not help against a certificate.
         if not isinstance(error, ServerUnavailableError) or "handshake" in str(error):
             raise error
+        if self._reason and tells_more(self._reason, error):
+            error = self._reason
         pause_s = max(_PAUSE_S, error.retry_after_s or 0.0)
         if time.monotonic() + pause_s > self._started + self._wait_s:
             raise error
-        if self._reason is None:
+        if self._reason is None or tells_more(error, self._reason):
             log.warning("%s; waiting for it, at most %g s", error, self._wait_s)
         self._reason = error
         await asyncio.sleep(pause_s)

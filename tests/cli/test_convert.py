@@ -187,6 +187,7 @@ def test_captions_are_embedded_later(photos, tmp_path, batch) -> None:
         '{"image": "a", "caption": "a", "log_prob": NaN}',
         '{"image": "a", "caption": "a", "confidence": -Infinity}',
         '{"image": "a", "caption": "a", "alternatives": [{"caption": "b", "log_prob": 1e400}]}',
+        '{"image": "a", "caption": "a", "alternatives": [{"caption": 7, "log_prob": -1.0}]}',
     ],
 )
 def test_lines_that_are_no_records(tmp_path, capsys, line) -> None:

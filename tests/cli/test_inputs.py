@@ -292,6 +292,20 @@ def test_a_fetch_tries_all_addresses(web, monkeypatch) -> None:
     assert fetch(f"{web}/cat.jpg", 10**6) == CAT.read_bytes()
 
 
+def test_the_error_of_a_fetch_is_that_of_the_first_address(monkeypatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    # The system has addresses that it cannot reach, such as IPv6 without a route, last.
+    found = [
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)),
+        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("2001:db8::1", port, 0, 0)),
+    ]
+    monkeypatch.setattr("captioner.images.fetch.socket.getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr("captioner.images.fetch._is_public", lambda _: True)
+    with pytest.raises(ImageError, match=r"[Rr]efused"):
+        fetch(f"http://photos.example:{port}/cat.jpg", 10**6)
+
+
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_fetch_can_be_stopped(monkeypatch, scheme) -> None:
     monkeypatch.setattr("captioner.images.fetch._is_public", lambda _: True)

@@ -178,6 +178,47 @@ def test_exchanged_arguments_are_suspected(capsys: pytest.CaptureFixture[str], t
     assert "the order is CAPTIONS REFERENCES" in capsys.readouterr().err
 
 
+_KARPATHY = {
+    "images": [{"filename": "1.jpg", "split": "val", "sentences": [{"raw": "a dog"}, {"raw": "dogs"}]}]
+}
+_COCO = {
+    "images": [{"id": 1, "file_name": "1.jpg"}],
+    "annotations": [{"image_id": 1, "caption": "a dog"}, {"image_id": 1, "caption": "dogs"}],
+}
+
+
+_LABELS = {"images": [{"filename": "1.jpg", "words": ["dog"], "split": "val"}]}
+
+
+@pytest.mark.parametrize(
+    "captions", ['{"image": "1.jpg", "caption": "a dog"}', '[{"image_id": 1, "caption": "a dog"}]']
+)
+@pytest.mark.parametrize(
+    ("references", "flags"),
+    [
+        (_KARPATHY, ["--no-meteor"]),
+        (_KARPATHY, ["--no-meteor", "--split", "val"]),
+        (_COCO, ["--no-meteor"]),
+        ("1.jpg#0\ta dog\n1.jpg#1\tdogs\n", ["--no-meteor"]),
+        (_LABELS, ["--labels"]),
+    ],
+)
+def test_exchanged_files_of_all_formats_are_suspected(
+    capsys, tmp_path: Path, references, captions, flags
+) -> None:
+    first, second = tmp_path / "references", tmp_path / "captions.json"
+    first.write_text(references if isinstance(references, str) else json.dumps(references, indent=1))
+    second.write_text(captions)
+    hint = "(the order is CAPTIONS REFERENCES: are they exchanged?)\n"
+    assert main(["score", str(first), str(second), *flags]) == 2
+    assert capsys.readouterr().err.endswith(hint)
+    assert main(["score", str(second), str(first), *flags]) == 0
+    second.write_text("no captions")
+    for paths in ((first, second), (second, first)):
+        assert main(["score", *map(str, paths), *flags]) == 2
+        assert hint not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [

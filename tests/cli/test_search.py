@@ -160,6 +160,24 @@ def test_sidecars_of_xmp_are_searched(beside, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_alt_text_is_searched_beside_a_description(beside, capsys):
+    folder = beside(
+        *("a.png", "b.png"),
+        a_xmp=sidecar("OLYMPUS DIGITAL CAMERA", "A dog on a red sofa."),
+        b_xmp=sidecar("Bello, 2019", "A dog in the snow."),
+    )
+    for words, lines in (
+        ("dog", ["a.png\tA dog on a red sofa.", "b.png\tBello, 2019"]),
+        ('"dog in the snow"', ["b.png\tBello, 2019"]),
+        ("bello", ["b.png\tBello, 2019"]),
+        ("dog -snow", ["a.png\tA dog on a red sofa."]),
+        ("-snow -sofa camera", []),
+        ('"2019 a"', []),  # two texts are no phrase
+    ):
+        assert main(["search", "--", str(folder), words]) == 0
+        assert sorted(capsys.readouterr().out.splitlines()) == lines
+
+
 @pytest.mark.parametrize(
     "hostile",
     [
@@ -227,6 +245,30 @@ def test_accents_may_be_left_out_as_in_a_gallery(words, tmp_path, capsys):
     assert found(capsys) == ["a.png"]
     assert main(["search", str(tmp_path), "か"]) == 0  # another letter
     assert found(capsys) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Fußgänger auf der Straße", "STRASSE"),
+        ("mặc áo đỏ", "do"),
+        ("kırmızı ışık", "isik"),
+        ("łódź na wodzie", "lodz"),
+        ("un œuf", "oeuf"),
+        ("rød båd", "rod"),
+        ("L’homme près de l’église", "homme"),
+        ("une église", "l'église"),
+        ("le acque dell'isola", "isola"),
+        ("İstanbul'da bir kedi", "istanbul"),
+        ("كلـــب بني", "كلب"),
+        ("một em bé", "bé gái"),
+    ],
+)
+def test_words_are_found_as_people_type_them(text, words, tmp_path, capsys):
+    lines = [json.dumps({"image": name, "caption": name, "log_prob": -1}) for name in ("gai", text)]
+    (tmp_path / "captions.jsonl").write_text("\n".join(lines))
+    assert main(["search", str(tmp_path), words]) == 0
+    assert text in found(capsys)
 
 
 def test_a_text_file_that_cannot_be_read_is_named(tmp_path, capsys):

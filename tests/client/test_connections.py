@@ -9,8 +9,10 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
+import grpc
 import pytest
 from support.models import FakeModel
 from support.patience import PATIENCE_S, free_port, wait_until
@@ -27,6 +29,8 @@ from captioner_client import (
     ServerError,
     ServerUnavailableError,
 )
+from captioner_client.errors import from_rpc_error
+from captioner_client.waiting import Waiting
 
 
 def test_deadlines_are_kept() -> None:
@@ -183,6 +187,61 @@ def test_closing_ends_the_calls_of_other_threads(
             answer.result(PATIENCE_S)
     with pytest.raises(ServerError, match="the client is closed"):
         call(client)
+
+
+def test_an_address_where_nothing_listens_hides_no_other_error(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("captioner_client.waiting._PAUSE_S", 0.0)
+    refused = "UNKNOWN: ipv6:%5B::1%5D:5: Failed to connect to remote host: Connection refused"
+    ours_refused = "UNKNOWN: ipv4:127.0.0.1:5: Failed to connect to remote host: Connection refused"
+    telling = "INTERNAL: ipv4:127.0.0.1:5: Failed parsing HTTP/2 (Expected SETTINGS frame)"
+
+    async def outcome(*reasons: str) -> None:
+        waiting = Waiting(ClientOptions(), 60)
+        for reason in reasons:
+            failed = grpc.aio.AioRpcError(
+                grpc.StatusCode.UNAVAILABLE,
+                grpc.aio.Metadata(),
+                grpc.aio.Metadata(),
+                f"connections to all backends failing; last error: {reason}",
+            )
+            await waiting.after(from_rpc_error(failed, "localhost:5", 60))
+        await waiting.after(DeadlineExceededError("late"))
+
+    for reasons, said in (
+        ((refused, telling, refused), "Failed parsing"),
+        ((telling, refused, refused), "Failed parsing"),
+        ((refused, ours_refused, refused), r"\[::1\]:5: Failed to connect"),
+        ((telling, refused, ours_refused), "127.0.0.1:5: Failed to connect"),  # it has gone meanwhile
+    ):
+        caplog.clear()
+        with pytest.raises(ServerUnavailableError, match=said):
+            asyncio.run(outcome(*reasons))
+        assert ("Failed parsing" in caplog.text) == (telling in reasons)
+
+
+def test_the_error_of_an_address_that_listens_is_told_in_the_end() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    with listener.accept()[0] as made:
+                        made.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                        made.recv(100)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        options = ClientOptions(max_attempts=2, wait_s=4, health_check=False)
+        with (
+            CaptionClient(f"127.0.0.1:{port},127.0.0.2:{port}", options) as client,
+            pytest.raises(ServerUnavailableError, match="is this its gRPC port"),
+        ):
+            client.get_model()
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(PATIENCE_S)
 
 
 def test_closing_ends_calls_that_a_server_works_on() -> None:

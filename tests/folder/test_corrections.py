@@ -258,6 +258,20 @@ def test_decisions_are_kept_in_a_file_only(tmp_path: Path) -> None:
             CorrectionsFile(path)
 
 
+def test_what_takes_the_place_of_decisions_is_neither_read_nor_written(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    reviewer = CorrectionsFile(path)
+    os.mkfifo(tmp_path / "pipe")  # which nobody reads or writes to
+    for lead in ("pipe", "/dev/zero", "c.jsonl"):
+        path.symlink_to(lead)
+        with pytest.raises(OutputError, match=r"cannot (keep|write)"):
+            reviewer.change([{"image": "a.jpg", "caption": "a dog", "status": "edited"}])
+        if lead != path.name:
+            with pytest.raises(OutputError, match="cannot keep decisions in"):
+                reviewer.list()
+        path.unlink()
+
+
 @pytest.mark.parametrize("how", SAVED)
 def test_captions_changed_in_a_spreadsheet_are_corrections(tmp_path: Path, capsys, how: str) -> None:
     lines, table, out = tmp_path / "c.jsonl", tmp_path / "c.csv", tmp_path / "out.jsonl"

@@ -44,6 +44,9 @@ def test_wording(options, expected) -> None:
         ),
         ("een man met zijn hond", "Een man met zijn hond."),
         ("en man og her hund", "En man og her hund."),
+        ("en man på stranden", "En man på stranden."),
+        ("her gün bir kedi", "Her gün bir kedi."),
+        ("a man with a piñata at a café", "A person with a piñata at a café."),
         ("a man in la paz", "A person in la paz."),
         ("a bu\u017finessman in a park", "A bu\u017finessman in a park."),  # s in another case
     ],
@@ -67,6 +70,12 @@ def test_alt_text(caption, expected) -> None:
         ("chó mực", "Chó mực."),
         ("a cafe\N{COMBINING ACUTE ACCENT}", "A cafe\N{COMBINING ACUTE ACCENT}."),
         ("kennel 5", "Kennel 5."),
+        ("iki kız", "İki kız."),
+        ("շունը վազում է", "Շունը վազում է։"),
+        ("ውሻ ይሮጣል", "ውሻ ይሮጣል።"),
+        ("ဆ်း", "ဆ်း။"),
+        ("ឆ្កែ", "ឆ្កែ។"),
+        ("ქალი და ძაღლი", "ქალი და ძაღლი."),
         ("", ""),
     ],
 )

@@ -70,6 +70,7 @@ def test_a_persons_text_in_our_language_is_not_hidden(root, embed) -> None:
 
 PERSONS = (
     "EXIF:ImageDescription=Grandmother with the cat",
+    "EXIF:ImageDescription=Grandmother's first digital camera",
     "IPTC:Caption-Abstract=Grandmother with the cat",
     "XMP-tiff:ImageDescription=Grandmother with the cat",
     "IFD0:XPComment=Grandmother with the cat",

@@ -12,6 +12,7 @@ from PIL import Image
 from support.photos import photo_with
 
 from captioner.images.keywords import read_keywords
+from captioner.images.xmp import MAX_PACKET_BYTES
 
 
 @pytest.mark.parametrize("format", ["JPEG", "WebP", "AVIF"])
@@ -30,6 +31,13 @@ def test_photos_without_keywords_and_files_that_are_no_photos() -> None:
     damaged = photo_with("dog").replace(b"</rdf:Bag>", b"</rdf:Gab>")
     for content in (plain.getvalue(), b"", b"text", many, damaged):
         assert read_keywords(content) == ()
+
+
+def test_a_packet_that_unfolds_to_gigabytes_is_not_read() -> None:
+    keywords = photo_with("dog")
+    begin = keywords.index(b"<rdf:Bag>")
+    large = keywords[:begin] + b"<a/>" * (MAX_PACKET_BYTES // 4) + keywords[begin:]
+    assert read_keywords(large + photo_with("cat")) == ("cat",)
 
 
 @pytest.mark.skipif(shutil.which("exiftool") is None, reason="there is no exiftool")

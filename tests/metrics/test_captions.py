@@ -93,12 +93,14 @@ def test_text_files_of_a_folder_as_batch_writes_them(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cat\.jpg: a second caption of cat"):
         read_captions(tmp_path, IMAGES)
     (tmp_path / "cat.txt").unlink()
-    (tmp_path / "cat.jpg.xmp").write_text(
-        '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" '
-        'xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:description><rdf:li>a cat</rdf:li></dc:description>'
-        "</rdf:RDF>"
-    )
-    assert read_captions(tmp_path, IMAGES)["cat"] == "a cat"
+    for description, caption in (("a cat", "a cat"), ("SONY DSC", "A dog.")):
+        (tmp_path / "cat.jpg.xmp").write_text(
+            '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" '
+            'xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:i="http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/">'
+            f"<dc:description><rdf:li>{description}</rdf:li></dc:description>"
+            "<i:AltTextAccessibility><rdf:li>A dog.</rdf:li></i:AltTextAccessibility></rdf:RDF>"
+        )
+        assert read_captions(tmp_path, IMAGES)["cat"] == caption
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="no photo in it has a text file"):
         read_captions(tmp_path / "empty", IMAGES)
@@ -150,6 +152,12 @@ def test_malformed_captions_are_named(tmp_path: Path, content: str, message: str
     path = tmp_path / "captions.jsonl"
     path.write_text(content)
     with pytest.raises(DataError, match=message):
+        read_captions(path, IMAGES)
+
+
+def test_captions_without_spaces_between_their_words_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", {"image": "a.jpg", "caption": "一只猫坐在桌子上"})
+    with pytest.raises(DataError, match="no spaces between the words of '一只猫坐在桌子上'; separate"):
         read_captions(path, IMAGES)
 
 

@@ -34,6 +34,11 @@ def test_what_people_end_captions_with_is_no_bad_ending(ending: str) -> None:
     assert diversity(tokens(f"a man looks {ending}")).bad_endings == 0
 
 
+@pytest.mark.parametrize("caption", ["ein mann sieht sie an", "köpek ve bir at"])
+def test_words_of_other_languages_are_no_bad_endings(caption: str) -> None:
+    assert diversity(tokens(caption)).bad_endings == 0
+
+
 def test_captions_of_no_words() -> None:
     nothing = diversity([[], []])
     assert (nothing.vocabulary, nothing.mean_length, nothing.distinct_1, nothing.bad_endings) == (0, 0, 0, 0)

@@ -49,6 +49,7 @@ def test_all_articles_of_a_caption() -> None:
     [
         "a orange on an plate", "man", "", "an", "a a a orange", "on a red a", "a red", "a scissors",
         "a scissors is on a red shoes and a blue women a a milk a milk can a old", "a milk sitting a orange",
+        "muž a auto a a orange pes a auto", "a muž a a auto a owl",
     ],
 )  # fmt: skip
 def test_words_that_are_being_chosen(text: str) -> None:
@@ -87,6 +88,8 @@ def test_words_are_held_back_until_the_noun_is_known(said: str, expected: str) -
         ("a an az", None),
         ("a an the los angeles", "en"),
         ("a an the dog an der wand ein hund", None),
+        ("a an the kočka a pes šálek", None),
+        ("a an the café piñata", "en"),
         ("a an the dog un chien dans la rue", None),
     ],
 )

@@ -7,7 +7,8 @@ import pytest
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 
 WORDS = (
-    "knife knives bus buss buses berry berrys berries leaf leaves cat child children snowman snowmen people"
+    "knife knives bus buss buses berry berrys berries leaf leaves cat child children snowman snowmen people "
+    "l'homme"
 )
 KNOWN = Vocabulary([*SPECIAL, *WORDS.split()])
 
@@ -23,6 +24,7 @@ KNOWN = Vocabulary([*SPECIAL, *WORDS.split()])
         ("child", {"child", "children"}),
         ("snowman", {"snowman", "snowmen"}),
         ("person", {"people"}),
+        ("L’homme", {"l'homme"}),
         ("dog", set()),
         ("<end>", set()),
     ],

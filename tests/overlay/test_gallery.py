@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from support.browser import DESK, PHONE, find_axe, new_page, open_page, take_screenshot, violations
+from support.browser import DESK, PHONE, find_axe, new_page, open_page, overhang, take_screenshot, violations
 from support.captions import HOSTILE_TEXTS, blob, lit_cell, make_caption
 from support.gallery import TEXTS, captions_shown
 
@@ -34,6 +34,42 @@ def test_cards_show_photos_captions_and_failures(browser, gallery):
             "[...document.images].filter((i) => i.src).every((image) => image.naturalWidth > 0)"
         )
         assert page.locator(".card.failed .name").text_content() == "broken <i>.jpg"
+
+
+@pytest.fixture(scope="module")
+def colours(tmp_path_factory) -> Path:
+    """A gallery of 200 photos, all different."""
+    root = tmp_path_factory.mktemp("colours")
+    for number in range(200):
+        Image.new("RGB", (8, 6), (number, 255 - number, 80)).save(root / f"{number}.png")
+    records = [{"image": f"{number}.png", "caption": f"number {number}"} for number in range(200)]
+    write_gallery(records, root / "out.html", root, GalleryOptions())
+    return root / "out.html"
+
+
+def test_printing_waits_for_all_photos(browser, colours):
+    with open_page(browser, colours) as page:
+        drawn = page.locator(".card").count()
+        assert drawn < 200
+        page.evaluate("""window.print = () => {
+            const images = [...document.querySelectorAll(".card img")];
+            window.loaded = images.filter((image) => image.complete && image.naturalWidth).length;
+        }""")
+        page.keyboard.press("Control+p")
+        page.wait_for_function("window.loaded === 200")
+        printed = page.pdf()
+        assert printed.count(b"/Subtype /Image") == 200
+        assert printed.count(b"/Type /Page\n") > 5  # they follow each other
+        page.wait_for_function(f"document.querySelectorAll('.card').length === {drawn}")
+        assert page.locator(".told").text_content() == ""
+
+
+def test_what_a_print_lacks_is_in_the_next(browser, colours):
+    with open_page(browser, colours) as page:
+        page.pdf()  # as by the browser's menu
+        page.wait_for_function("document.querySelector('.told').textContent.includes('print it again')")
+        page.wait_for_function("[...document.querySelectorAll('.card img')].every((image) => image.complete)")
+        assert page.pdf().count(b"/Subtype /Image") == 200
 
 
 def test_search_as_you_type(browser, gallery):
@@ -130,7 +166,7 @@ def test_going_back_closes_the_view(browser, gallery):
 def test_looks_and_accessibility(browser, gallery, scheme, size):
     with open_page(browser, gallery, color_scheme=scheme, **(PHONE if size == "phone" else DESK)) as page:
         take_screenshot(page, f"gallery-{size}-{scheme}")
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert overhang(page) == 0
         assert violations(page, find_axe()) == []
         page.locator(".card").nth(0).click()
         page.wait_for_selector(".word")
@@ -147,6 +183,59 @@ def test_looks_and_accessibility(browser, gallery, scheme, size):
         page.locator(".show").select_option("open")
         take_screenshot(page, f"gallery-review-{size}-{scheme}")
         assert violations(page, find_axe()) == []
+
+
+def test_the_buttons_of_a_review_stay_where_they_are(browser, gallery):
+    """From photo to photo, or the mouse would have to follow them."""
+    with open_page(browser, gallery) as page:
+        page.locator(".card").first.click()
+        page.wait_for_selector(".word")
+        before = page.locator(".approve").bounding_box()
+        page.keyboard.press("PageDown")
+        page.keyboard.press("PageDown")
+        page.wait_for_selector(".problem", state="visible")
+        assert page.locator(".approve").bounding_box() == before
+
+
+def test_fields_stay_within_their_dialog_on_a_small_phone(browser, gallery):
+    with open_page(browser, gallery, viewport={"width": 320, "height": 640}) as page:
+        page.locator(".replace").click()
+        buttons = page.locator(".replacer .dialog-buttons").bounding_box()
+        for field in (".find-text", ".replace-text"):
+            assert page.locator(field).bounding_box()["width"] <= buttons["width"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_was_found_can_be_read(browser, gallery, scheme):
+    with open_page(browser, gallery, "#q=broken+dog+jpg", color_scheme=scheme) as page:
+        page.locator(".name mark").first.wait_for()
+        assert violations(page, find_axe()) == []
+
+
+def test_the_tools_leave_room_for_photos_in_a_low_window(browser, gallery):
+    """As of a phone on its side, or at a large zoom."""
+    with open_page(browser, gallery, viewport={"width": 740, "height": 360}) as page:
+        page.locator(".card").first.focus()
+        page.keyboard.press("End")
+        assert page.locator(".bar-top").bounding_box()["height"] > 180
+        card = page.locator(".card:focus").bounding_box()
+        hidden = page.evaluate(
+            "([x, y]) => !document.elementFromPoint(x, y).closest('.card')", [card["x"] + 9, 9]
+        )
+        assert not hidden
+
+
+def test_a_printed_gallery_has_all_photos_within_its_paper(browser, gallery):
+    with open_page(browser, gallery, viewport={"width": 1600, "height": 300}) as page:
+        page.emulate_media(media="print")
+        right_edges = page.evaluate("""() => {
+            dispatchEvent(new Event("beforeprint"));
+            document.body.style.width = "700px"; // as the paper is narrower than the window
+            return [...document.querySelectorAll(".card")].map((card) => card.getBoundingClientRect().right);
+        }""")
+        assert len(right_edges) == 5
+        assert max(right_edges) <= 700
+        assert page.locator(".tools").is_hidden()
 
 
 def test_thousands_of_photos_stay_a_few_nodes(browser, large_gallery):

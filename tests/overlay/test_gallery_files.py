@@ -51,9 +51,22 @@ def test_what_cannot_be_shown_is_a_failed_card(tmp_path, photo, name, reason):
             "log_prob": -1,
             "words": [{"text": "x", "log_prob": -1, "attention": [[-1]]}],
         },
+        {
+            "image": "0.jpg",
+            "caption": "x",
+            "log_prob": -1,
+            "words": [{"text": "x", "log_prob": -1, "attention": [[1] * 100_000]}],
+        },
+        {
+            "image": "0.jpg",
+            "caption": "x",
+            "log_prob": -1,
+            "words": [{"text": "x", "log_prob": -1, "attention": [[1e300]]}],
+        },
         {"image": "0.jpg", "error": None},
     ],
 )
+@pytest.mark.filterwarnings("error")
 def test_malformed_records_are_failed_cards(tmp_path, folder, record):
     summary = write_gallery([record], tmp_path / "out.html", folder)
     assert (summary.photos, summary.failed) == (1, 1)

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from support.browser import open_page
+from support.browser import new_page, open_page
 from support.captions import make_caption
 from support.gallery import TEXTS, captions_shown
 
-from captioner.overlay.gallery import write_gallery
+from captioner.overlay.gallery import GalleryOptions, write_gallery
 from captioner.retrieval import CaptionIndex, CaptionText
 from captioner.words.forms import base
 
@@ -85,6 +85,25 @@ def test_review_by_keyboard(browser, gallery, tmp_path):
     ]
 
 
+def test_a_caption_is_one_line_without_control_characters(browser, gallery, tmp_path):
+    with open_page(browser, gallery, "#photo=0.jpg") as page:
+        page.wait_for_selector(".word")
+        for text in ("\x1c\x85\x07 ", "a\x00b\x1c\n\x85c"):  # the first is none
+            page.locator(".edit").click()
+            page.locator(".editor textarea").fill(text)
+            page.keyboard.press("Enter")
+        wait_for_photo(page, "1.jpg")
+        page.keyboard.press("Escape")
+        assert captions_shown(page)[0] == "a b c"
+        page.locator(".replace").click()
+        page.locator(".find-text").fill("a b c")
+        page.locator(".replace-text").fill("\x1c\x07")
+        assert page.locator(".replacer [value=ok]").is_disabled()
+        page.keyboard.press("Escape")
+        corrections = save(page, "corrections", tmp_path)
+    assert json.loads(corrections.read_text()) == {"image": "0.jpg", "caption": "a b c", "status": "edited"}
+
+
 def test_the_last_action_is_undone_wherever_one_is(browser, gallery):
     with open_page(browser, gallery, "#photo=0.jpg") as page:
         page.wait_for_selector(".word")
@@ -101,6 +120,67 @@ def test_the_last_action_is_undone_wherever_one_is(browser, gallery):
         assert states(page) == []
         assert page.locator(".told").text_content() == "Undone: rejected (0.jpg)"
         assert page.locator(".actions .undo").is_disabled()
+
+
+def test_a_photo_that_failed_shows_the_caption_that_was_written_for_it(browser, gallery):
+    with open_page(browser, gallery, "#photo=broken+%3Ci%3E.jpg") as page:
+        page.keyboard.press("e")
+        page.locator(".editor textarea").fill("a dog that nobody can see")
+        page.keyboard.press("Enter")
+        wait_for_photo(page, "2.jpg")
+        page.keyboard.press("PageUp")
+        page.locator(".review-state", has_text="Edited").wait_for()
+        assert "a dog that nobody can see" in page.locator(".viewer").inner_text()
+
+
+def test_two_tabs_keep_the_decisions_of_both(browser, gallery):
+    with open_page(browser, gallery) as page:
+        other = page.context.new_page()
+        other.goto(page.url)
+        for tab, number in ((page, 0), (other, 3)):
+            tab.locator(".card").nth(number).click()
+            tab.keyboard.press("a")
+            tab.keyboard.press("Escape")
+        page.locator(".card .status").nth(1).wait_for()
+        other.reload()
+        other.locator(".card .status").nth(1).wait_for()
+        for tab in (page, other):
+            assert states(tab) == ["approved", "approved"]
+        page.keyboard.press("u")
+        other.locator(".card .status").nth(1).wait_for(state="detached")
+        assert states(page) == states(other) == ["approved"]
+
+
+def test_what_a_server_keeps_and_what_it_does_not_is_said(browser, folder, records, tmp_path):
+    write_gallery(records, tmp_path / "gallery.html", folder, GalleryOptions(saves_to="decisions"))
+    page, gone = new_page(browser), False
+
+    def answer(route) -> None:
+        if gone:
+            route.abort()
+        elif route.request.url.endswith("/decisions"):
+            route.fulfill(json=[])
+        else:
+            route.fulfill(path=tmp_path / route.request.url.removeprefix("http://localhost/"))
+
+    page.route("http://localhost/**", answer)
+    page.goto("http://localhost/gallery.html")
+    with page.expect_response(lambda response: response.request.method == "POST") as kept:
+        page.locator(".approve-all").click()
+    kept.value.finished()
+    page.evaluate("new Promise(requestAnimationFrame)")
+    assert page.locator(".told").text_content() == "Approved: 4 captions"
+
+    page.locator(".card").first.click()
+    page.wait_for_selector(".word")
+    gone = True
+    page.keyboard.press("r")
+    warning = page.locator(".viewer").get_by_role("alert")
+    warning.get_by_text("Not saved: the server cannot be reached.").wait_for()
+    page.locator(".problem").get_by_text("The server cannot be reached.").wait_for()
+    gone = False
+    page.keyboard.press("a")
+    warning.wait_for(state="hidden")
 
 
 def test_an_alternative_is_chosen_by_mouse_and_by_key(browser, gallery):
@@ -232,6 +312,10 @@ def test_words_of_any_language_are_found_marked_and_listed_as_they_are_written(b
         "一 只 黑 狗",
         "कोना",
         "می\N{ZERO WIDTH NON-JOINER}رود",
+        "كتـــاب",
+        "Straße đỏ",
+        "L’homme",
+        "em bé",
     )
     with open_page(browser, gallery) as page:
         for query, found, marks in (
@@ -246,6 +330,12 @@ def test_words_of_any_language_are_found_marked_and_listed_as_they_are_written(b
             ('"只 黑"', [7], ["只 黑"]),
             ("فتاة", [6], ["فَتاةٌ"]),
             ('"को"', [], []),  # the beginning of कोना
+            ("kirmizi", [5], ["kırmızı"]),
+            ("كتاب", [10], ["كتـــاب"]),
+            ("strasse", [11], ["Straße"]),
+            ("đỏ straße", [11], ["Straße", "đỏ"]),
+            ("homme", [12], ["L’homme"]),
+            ("bé gái", [13], ["bé"]),
             ("می\N{ZERO WIDTH NON-JOINER}رود", [9], ["می\N{ZERO WIDTH NON-JOINER}رود"]),
         ):
             assert page.evaluate(SEARCH, [captions, query])[:2] == [found, marks], query

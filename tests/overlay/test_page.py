@@ -1,9 +1,12 @@
 """The interactive page in a real browser: mouse, keyboard, touch, looks, safety."""
 
+from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pytest
-from support.browser import DESK, PHONE, find_axe, open_page, take_screenshot, violations
+from PIL import Image
+from support.browser import DESK, PHONE, find_axe, open_page, overhang, take_screenshot, violations
 from support.captions import HOSTILE_TEXTS, blob, lit_cell, make_caption
 from support.patience import wait_until
 
@@ -173,8 +176,26 @@ def test_looks_and_accessibility(browser, page_file, scheme, size):
     with open_page(browser, page_file, color_scheme=scheme, **(PHONE if size == "phone" else DESK)) as page:
         words(page).nth(2).click()
         take_screenshot(page, f"page-{size}-{scheme}")
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert overhang(page) == 0
         assert violations(page, find_axe()) == []
+
+
+def test_forced_colours_show_what_is_chosen(browser, page_file):
+    """Systems with colours of their own take backgrounds away."""
+    with open_page(browser, page_file, forced_colors="active") as page:
+        words(page).nth(1).click()
+        page.mouse.move(0, 0)
+        take_screenshot(page, "page-forced-colours")
+
+        def spread(element) -> float:
+            with Image.open(BytesIO(element.screenshot())) as picture:
+                return float(np.asarray(picture.convert("RGB")).std(axis=(0, 1)).max())
+
+        assert spread(page.locator(".ramp")) > 20
+        assert spread(page.locator('.word[aria-pressed="true"] .bar')) > 20
+        ground = "element => getComputedStyle(element).backgroundColor"
+        colours, spotlight = page.locator(".choice label").all()
+        assert colours.evaluate(ground) != spotlight.evaluate(ground)
 
 
 def test_the_theme_button_turns_the_colours(browser, page_file):
@@ -204,7 +225,7 @@ def test_hostile_texts_stay_text(browser, tmp_path, photo):
         assert page.locator("script").count() == 2
         assert page.locator("img").count() == 1
         assert page.locator("header bdi").text_content().startswith("<script>alert(1)</script>\"'><img")
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert overhang(page) == 0
         take_screenshot(page, "page-hostile")
 
 

@@ -136,6 +136,12 @@ def open_page(browser: Any, path: Path, fragment: str = "", **context: Any) -> I
         pytest.fail("; ".join(troubles))
 
 
+def overhang(page: Any) -> int:
+    """How many CSS pixels of the page are beside the window. On a phone, `innerWidth` grows with the page."""
+    width: int = page.evaluate("document.documentElement.scrollWidth")
+    return max(0, width - page.viewport_size["width"])
+
+
 def take_screenshot(page: Any, name: str) -> None:
     """Keep a picture in tests/screenshots for people to look at."""
     SCREENSHOTS.mkdir(exist_ok=True)

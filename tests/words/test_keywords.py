@@ -22,6 +22,9 @@ from captioner.words.keywords import hierarchy_of, keywords_of
         ("a small tanuki in the grass", ["tanuki", "grass"]),  # a word that somebody taught
         ("a dog with a frisbee in its mouth", ["dog", "frisbee"]),
         ("", []),
+        ("deux chats dans un four et la chair", []),
+        ("ein boot und ein rock", []),
+        ("en man på ett berg", []),
         ("a man with an orange helmet", ["man", "helmet"]),
         ("an orange and white cat next to an orange cat", ["cat"]),
         ("a woman in orange holding a rose", ["woman", "rose"]),

@@ -94,6 +94,7 @@ def test_nouns_without_an_article(said: str, people_say: str) -> None:
     "text",
     """a woman drinks milk in a coffee shop
     leute warten an der haltestelle
+    muž a auto stojí
     a scissors lift and a sports car
     a police officer and a women's shoe
     a snow covered hill behind a snow covered tree

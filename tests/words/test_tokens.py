@@ -18,6 +18,13 @@ from captioner.words.tokens import find_unspaced, lowered, tokenize
         ("می\u200cروم", ["می\u200cروم"]),
         ("ශ්\u200dරී a\u200cb c\u200d", ["ශ්\u200dරී", "ab", "c"]),
         ("고양이가 테이블 위에", ["고양이가", "테이블", "위에"]),
+        ("كلـــب ـ", ["كلب"]),
+        ("sun ☀️ ❤️ 1️⃣ 1", ["sun", "1", "1"]),
+        ("3.5 mm, 1,5 kg, 10:30. 1/2, 4x4", ["3.5", "mm", "1,5", "kg", "10:30", "1/2", "4x4"]),
+        ("١٫٥ dogs.2 cats", ["١٫٥", "dogs", "2", "cats"]),
+        ("Işıklı ISPARTA", ["ışıklı", "ısparta"]),
+        ("Irmak, dag\u0306 ve I\u0307Kİ", ["ırmak", "dağ", "ve", "iki"]),
+        ("мʼяч l´homme", ["м'яч", "l'homme"]),
         ("İki kız I\u0307stanbul’da", ["iki", "kız", "istanbul'da"]),
     ],
 )

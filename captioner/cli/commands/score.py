@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.scoring import REFERENCES_HELP, add_meteor_arguments, load_meteor
 from captioner.cli.arguments.values import given_flags, named
 from captioner.cli.output import say
 from captioner.cli.scores import comparison_to_json, print_comparison, print_scores, scores_to_json
 from captioner.cli.table import print_table
-from captioner.errors import OptionsError
+from captioner.errors import DataError, OptionsError
 from captioner.printable import counted, printable
+
+if TYPE_CHECKING:
+    from captioner.references import CaptionedImage
 
 _SAMPLES, _MOST_SAMPLES, _SEED = 1000, 100_000, 0
 _CAPTION_OPTIONS = ("compare", "split_list", "meteor_data", "no_meteor", "samples", "seed")
@@ -113,12 +117,14 @@ def score(request: Request) -> int:
     from captioner.metrics.evaluation import check_complete
     from captioner.references import read_references
 
-    if request.split_list:
-        images = read_references(request.references, "listed", split_lists={"listed": request.split_list})
-    else:
-        images = read_references(request.references, request.split)
+    def read_images(path: str) -> list[CaptionedImage]:
+        if request.split_list:
+            return read_references(path, "listed", split_lists={"listed": request.split_list})
+        return read_references(path, request.split)
+
+    captions, images = _read(request, read_images)
     references = references_by_image(images)
-    systems = [read_captions(path, images) for path in (request.captions, request.compare) if path]
+    systems = [captions, *([read_captions(request.compare, images)] if request.compare else [])]
     for path, captions in zip((request.captions, request.compare), systems, strict=False):
         check_complete(captions, references, f"{path}: ")
         if not any(map(str.strip, captions.values())):
@@ -145,19 +151,39 @@ def score(request: Request) -> int:
     return 0
 
 
+def _read(
+    request: Request, read_images: Callable[[str], list[CaptionedImage]]
+) -> tuple[dict[str, str], list[CaptionedImage]]:
+    """The captions, and the images of the references. Raises `DataError`, which says if the two may be
+    exchanged: read the other way round, they are right."""
+    from captioner.metrics.captions import check_keys, read_captions
+
+    def read(captions: str, references: str) -> tuple[dict[str, str], list[CaptionedImage]]:
+        images = read_images(references)
+        check_keys(images)
+        return read_captions(captions, images), images
+
+    try:
+        return read(request.captions, request.references)
+    except DataError as error:
+        try:
+            read(request.references, request.captions)
+        except DataError:
+            raise error from None
+        raise DataError(f"{error} (the order is CAPTIONS REFERENCES: are they exchanged?)") from None
+
+
 def _score_names(request: Request) -> int:
     """Score captions against labels."""
-    from captioner.metrics.captions import check_keys, read_captions
     from captioner.metrics.naming import score_naming
     from captioner.metrics.tables import label
     from captioner.references import read_label_file, select_split
 
-    path = Path(request.references)
-    images = read_label_file(path)
-    if request.split:
-        images = select_split(path, images, request.split)
-    check_keys(images)
-    captions = read_captions(request.captions, images)
+    def read_images(path: str) -> list[CaptionedImage]:
+        images = read_label_file(Path(path))
+        return select_split(Path(path), images, request.split) if request.split else images
+
+    captions, images = _read(request, read_images)
     scores = score_naming(captions, {image.key: image.words for image in images})
     if request.as_json:
         print(json.dumps(scores.to_dict()))

@@ -115,23 +115,25 @@ def read_captions(source: Path, corrections: Path | None = None) -> Iterator[Cap
     given = corrections or found_corrections(source)
     decided = Corrections({}) if given is None else Corrections.read(given)
     photos = list(_read(source))
-    decided.match(image for image, _, _ in photos)
+    decided.match(photo.image for photo in photos)
     if decided.ambiguous:
         say(f"not used: corrections of {decided.ambiguous[0]}, which may be of several photos")
     count = 0
-    for image, caption, others in photos:
-        record: Mapping[str, Any] = {"image": image, "caption": caption}
+    for photo in photos:
+        record: Mapping[str, Any] = {"image": photo.image, "caption": photo.caption}
         record = decided.decide(record) or record
         if "error" not in record:  # rejected
             count += 1
-            yield CaptionText(image, record["caption"], others if record["caption"] == caption else ())
+            is_same = record["caption"] == photo.caption
+            yield photo if is_same else CaptionText(photo.image, record["caption"])
     if not count:
         raise DataError(f"{source}: there are no captions in it")
 
 
-def _read(source: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+def _read(source: Path) -> Iterator[CaptionText]:
     from captioner.folder.records import read_records
     from captioner.references import NoCaptionsError, read_references
+    from captioner.retrieval import CaptionText
 
     if not source.exists():
         raise DataError(f"{source}: there is no such folder or file")
@@ -144,7 +146,7 @@ def _read(source: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     if captions.suffix == ".jsonl" and captions.is_file():
         for record in read_records(captions):
             if isinstance(record.get("caption"), str):
-                yield str(record["image"]), record["caption"], tuple(_others(record))
+                yield CaptionText(str(record["image"]), record["caption"], others=tuple(_others(record)))
         return
     try:
         images = read_references(source, divided=False, xmp=True)
@@ -152,7 +154,7 @@ def _read(source: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
         how = shlex.join(["captioner", "batch", str(source), "-o", str(captions)])
         raise DataError(f"{source}: there are no captions in this folder yet; make them by: {how}") from error
     for image in images:
-        yield image.name, image.captions[0], tuple(image.captions[1:])
+        yield CaptionText(image.name, image.captions[0], image.captions[1:])
 
 
 def _others(record: Mapping[str, Any]) -> Iterator[str]:

@@ -1,5 +1,10 @@
+// A caption that a person wrote, as it is kept: one line. Python takes some control characters for space, so that a
+// caption of these alone would be empty there.
+const oneLine = (text) => text.replace(/[\s\p{Cc}]+/gu, " ").trim();
+
 // What a person decided about captions, {caption, status} by the file name of the photo, and how to take the last
-// action back. `keeper` has what was decided earlier, `entries`, and keeps what `keep(changes, decided)` receives.
+// action back. `keeper` has what was decided earlier, `entries`, keeps what `keep(changes)` receives, and tells of what
+// others keep there by `follow`.
 function createDecisions({ keeper, onChange }) {
   const STATUSES = ["approved", "edited", "rejected"];
   const decided = new Map(), actions = [];
@@ -13,7 +18,7 @@ function createDecisions({ keeper, onChange }) {
     for (const [file, decision] of changes)
       if (decision) decided.set(file, decision);
       else decided.delete(file);
-    keeper.keep(changes, decided);
+    keeper.keep(changes);
   }
 
   // `changes` are pairs of a file name and a decision, or null for none. `label` says what was done: "Approved".
@@ -36,26 +41,48 @@ function createDecisions({ keeper, onChange }) {
     actions.length = 0;
   }
 
+  // What was kept elsewhere, before and after a change.
+  function follow(...both) {
+    const [before, after] = both.map((entries) => new Map(entries.map(([file, decision]) => [file, JSON.stringify(decision)])));
+    const files = [...new Set([...before.keys(), ...after.keys()])].filter((file) => before.get(file) !== after.get(file));
+    for (const file of files) decided.delete(file);
+    receive(both[1].filter(([file]) => files.includes(file)));
+    onChange({ files, label: "Changed in another tab", undone: false });
+  }
+
   receive(keeper.entries);
+  keeper.follow?.(follow);
   return { receive, decide, undo, forget, of: (file) => decided.get(file) ?? null, entries: () => [...decided],
     get count() { return decided.size; }, get canUndo() { return actions.length > 0; } };
 }
 
-// Keeps decisions in the browser, as far as it allows that for pages from disk.
+// Keeps decisions in the browser, as far as it allows that for pages from disk. Several tabs keep theirs together.
 function keepInBrowser(key) {
-  let entries = [];
-  try { entries = JSON.parse(localStorage.getItem(key) ?? "[]"); } catch { /* nothing is kept, or something else's data */ }
+  function parse(text) {
+    try { return JSON.parse(text).filter(Array.isArray); } catch { return []; } // nothing is kept, or something else's data
+  }
+  function read() {
+    try { return parse(localStorage.getItem(key)); } catch { return []; }
+  }
   return {
-    entries: Array.isArray(entries) ? entries : [],
-    keep(_, decided) {
-      try { localStorage.setItem(key, JSON.stringify([...decided])); } catch { /* as above */ }
+    entries: read(),
+    keep(changes) {
+      const kept = new Map(read());
+      for (const [file, decision] of changes)
+        if (decision) kept.set(file, decision);
+        else kept.delete(file);
+      try { localStorage.setItem(key, JSON.stringify([...kept])); } catch { /* then they last as long as the page */ }
+    },
+    follow(onChange) {
+      addEventListener("storage", (event) => { if (event.key === key) onChange(parse(event.oldValue), parse(event.newValue)); });
     },
   };
 }
 
-// Keeps decisions on the server that the page comes from, in the order in which they are made.
+// Keeps decisions on the server that the page comes from, in the order in which they are made. `tell` gets what is wrong,
+// and an empty text when that has passed.
 function keepOnServer(path, tell) {
-  let waiting = [], sending = null;
+  let waiting = [], sending = null, failed = false;
   async function send() {
     while (waiting.length) {
       const changes = waiting;
@@ -64,9 +91,11 @@ function keepOnServer(path, tell) {
       try {
         const response = await fetch(path, { method: "POST", body, headers: { "Content-Type": "application/json" } });
         if (!response.ok) throw new Error((await response.json()).error.message);
-        tell("");
+        if (failed) tell("");
+        failed = false;
       } catch (error) {
         waiting = [...changes, ...waiting];
+        failed = true;
         tell(`Not saved: ${error instanceof TypeError ? "the server cannot be reached" : error.message}. The next decision tries again.`);
         return;
       }

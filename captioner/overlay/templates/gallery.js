@@ -8,7 +8,7 @@ const captionerGallery = (() => {
   let opened = null;
 
   const decisions = createDecisions({
-    keeper: saves ? keepOnServer(saves, (text) => desk.tell(text)) : keepInBrowser(`captioner-review ${location.pathname}`),
+    keeper: saves ? keepOnServer(saves, tellSaving) : keepInBrowser(`captioner-review ${location.pathname}`),
     onChange: (change) => {
       const touched = desk.receive(change);
       if (!viewer.open) return;
@@ -56,7 +56,7 @@ const captionerGallery = (() => {
     script.addEventListener("load", () => script.remove());
     script.addEventListener("error", () => {
       script.remove();
-      if (opened?.number === number) showProblem("The view of this photo is missing from the folder beside the page.");
+      if (opened?.number === number) showProblem(saves ? "The server cannot be reached." : "The view of this photo is missing from the folder beside the page.");
     });
     document.head.append(script);
   }
@@ -120,6 +120,13 @@ const captionerGallery = (() => {
     review.show();
     if (!find(".view").hidden) view.say(desk.saidOf(opened));
     find(".view-title").textContent = desk.saidOf(opened) ?? "";
+  }
+
+  // Above the photos, and over the one that covers them.
+  function tellSaving(text) {
+    desk.tell(text);
+    find(".unsaved").textContent = text;
+    find(".unsaved").hidden = !text;
   }
 
   function showProblem(message) {

@@ -1,7 +1,7 @@
-// A grid of cards of one size that holds only those near the window, however many there are.
-function createList(root, { makeCard, minCardWidth, pictureAspect, linesHeight, coveredHeight, gap })
+// A grid of cards of one size that holds only those near the window, however many there are; all while it is printed.
+function createList(root, { makeCard, minCardWidth, pictureAspect, linesHeight, coveredHeight, gap, onPartlyPrinted })
  {
-  let items = [], columns = 1, cardWidth = 0, rowHeight = 0, current = 0;
+  let items = [], columns = 1, cardWidth = 0, rowHeight = 0, current = 0, printing = false;
   const made = new Map(); // position -> <li>
 
   function measure() {
@@ -14,8 +14,8 @@ function createList(root, { makeCard, minCardWidth, pictureAspect, linesHeight, 
 
   function draw() {
     const top = root.getBoundingClientRect().top, margin = innerHeight;
-    const first = Math.max(0, Math.floor((-top - margin) / rowHeight) * columns);
-    const end = Math.min(items.length, Math.ceil((innerHeight - top + margin) / rowHeight) * columns);
+    const first = printing ? 0 : Math.max(0, Math.floor((-top - margin) / rowHeight) * columns);
+    const end = printing ? items.length : Math.min(items.length, Math.ceil((innerHeight - top + margin) / rowHeight) * columns);
     for (const [position, node] of made)
       if ((position < first || position >= end) && position !== current) {
         node.remove();
@@ -37,7 +37,8 @@ function createList(root, { makeCard, minCardWidth, pictureAspect, linesHeight, 
       node.append(card);
       made.set(position, node);
       // In reading order, for those who read the page by its order.
-      const after = [...made.keys()].filter((other) => other > position).sort((a, b) => a - b)[0];
+      const after = made.has(position + 1) ? position + 1
+        : [...made.keys()].filter((other) => other > position).sort((a, b) => a - b)[0];
       root.insertBefore(node, after === undefined ? null : made.get(after));
     }
     node.style.width = `${cardWidth}px`;
@@ -107,6 +108,25 @@ function createList(root, { makeCard, minCardWidth, pictureAspect, linesHeight, 
     requestAnimationFrame(() => { waiting = false; draw(); });
   };
   addEventListener("scroll", redraw, { passive: true });
+
+  // Printing takes all cards. Browsers do not wait for the pictures of those that are made for it, so that Ctrl-P waits
+  // here; where the browser's menu came first, the cards stay for another try.
+  const unloaded = () => [...root.querySelectorAll("img")].filter((image) => !image.complete);
+  const settled = (image) => new Promise((resolve) => { image.onload = image.onerror = resolve; });
+  addEventListener("beforeprint", () => { printing = true; draw(); });
+  addEventListener("afterprint", () => {
+    if (unloaded().length) return onPartlyPrinted();
+    printing = false;
+    draw();
+  });
+  addEventListener("keydown", async (event) => {
+    if (event.key.toLowerCase() !== "p" || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return;
+    event.preventDefault();
+    printing = true;
+    draw();
+    await Promise.all(unloaded().map(settled));
+    print();
+  });
   new ResizeObserver(() => { measure(); draw(); }).observe(root.parentElement);
   return { show, focus, refresh };
 }

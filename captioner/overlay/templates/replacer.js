@@ -12,7 +12,7 @@ function createReplacer(dialog, { shown, all, saidOf, onReplace }) {
       const upper = initial(found) !== initial(found).toLowerCase() && found !== from.value.trim();
       return upper ? initial(to.value.trim()).toUpperCase() + to.value.trim().slice(1) : to.value.trim();
     };
-    return text.replace(pattern, put).replace(/\s+/g, " ").trim();
+    return oneLine(text.replace(pattern, put));
   }
 
   function look() {

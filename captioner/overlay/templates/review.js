@@ -17,7 +17,8 @@ function createReview(root, { decisions, onNext }) {
 
   function show() {
     const decision = photo && decisions.of(photo.file), open = Boolean(photo && photo.error === null && photo.caption);
-    state.textContent = decision ? NAMES[decision.status] : "";
+    // A photo without a caption of the model shows that of a person nowhere else.
+    state.textContent = decision ? `${NAMES[decision.status]}${photo.caption ? "" : `: ${decision.caption}`}` : "";
     find(".undo").disabled = !decisions.canUndo;
     for (const name of [".approve", ".reject"]) find(name).disabled = !open;
     find(".edit").disabled = !photo;
@@ -45,12 +46,12 @@ function createReview(root, { decisions, onNext }) {
     find(".edit").focus();
   }
   function use(text) {
-    if (text === said()) return onNext();
+    if (!text || text === said()) return onNext(); // an empty alternative is no caption
     decisions.decide([[photo.file, { caption: text, status: text === photo.caption ? "approved" : "edited" }]], "Edited");
     return onNext();
   }
   function save() {
-    const text = field.value.trim().replace(/\s+/g, " ");
+    const text = oneLine(field.value);
     if (!text) return field.focus();
     cancel();
     return use(text);

@@ -3,9 +3,14 @@
 // Marks that people may leave out. Those of other scripts make other letters: vowels of Hindi, が of か.
 const ACCENTS = /([\p{Script=Latin}\p{Script=Greek}\p{Script=Cyrillic}\p{Script=Arabic}\p{Script=Hebrew}])\p{M}+/gu;
 
+// Letters that have no accent to leave out, and what people type for them. The tatweel makes Arabic words longer.
+const LETTERS = { ß: "ss", æ: "ae", œ: "oe", ø: "o", ł: "l", đ: "d", ð: "d", þ: "th", ħ: "h", ı: "i", "\u0640": "" };
+const LETTER = new RegExp(`[${Object.keys(LETTERS).join("")}]`, "g");
+
 // Letters as people type them: small, without accents.
 function fold(text) {
-  return text.normalize("NFKD").replace(ACCENTS, "$1").normalize("NFC").toLowerCase();
+  const plain = text.normalize("NFKD").replace(ACCENTS, "$1").normalize("NFC").toLowerCase();
+  return plain.replace(LETTER, (letter) => LETTERS[letter]);
 }
 
 const WORD = /[\p{L}\p{N}][\p{L}\p{M}\p{N}\p{Join_Control}]*(?:['’][\p{L}\p{M}]+)*/gu;
@@ -75,18 +80,19 @@ function createSearch({ small, compounds, stems, bases, kinds }) {
   // The terms of a query: {without, bases, test, mark, whole}. Words that name nothing count in quotes only.
   function parse(query, photos) {
     vocabulary ??= new Set(photos.flatMap((photo) => [...photo.bases.keys()]));
-    const terms = [], plainWords = [];
+    const terms = [], plainWords = [], small = new Set();  // as typed: "be", but not "bé"
     const add = (text, whole, without) => {
       const mark = pattern(text, whole), expression = new RegExp(mark, "u");
       const base = baseOf(text);
       const all = whole || UNDIVIDED.test(text) ? [] : [base, ...kinds[base] ?? []].filter((one) => vocabulary.has(one));
       const says = (photo) => all.length ? all.some((one) => photo.bases.has(one)) : expression.test(photo.haystack) && !lettersIn(photo.haystack, mark, whole).next().done;
       const test = (photo) => says(photo) || expression.test(photo.names);
-      terms.push({ without, bases: all, test, mark, whole, small: !whole && smallWords.has(text) });
+      terms.push({ without, bases: all, test, mark, whole, small: !whole && small.has(text) });
     };
-    for (const [, minus, quoted, plain] of fold(query).matchAll(TERM)) {
-      const text = (quoted ?? plain).replace(/\s+/g, " ").trim();
+    for (const [, minus, quoted, plain] of query.matchAll(TERM)) {
+      const typed = (quoted ?? plain).replace(/\s+/g, " ").trim().toLowerCase(), text = fold(typed);
       if (!text || text === "-") continue;
+      if (smallWords.has(typed)) small.add(text);
       if (quoted === undefined && !minus) plainWords.push(text);
       else add(text, quoted !== undefined, minus === "-");
     }

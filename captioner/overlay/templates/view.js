@@ -190,7 +190,6 @@ function createView(root, { onChoose } = {}) {
   }
 
   function start() {
-    if (!buttons.length) return;
     choose(chosen < 0 || chosen >= buttons.length - 1 ? 0 : chosen);
     play.setAttribute("aria-label", "Pause");
     play.classList.add("playing");
@@ -281,6 +280,7 @@ function createView(root, { onChoose } = {}) {
   // What a person says in place of the caption; null for the caption itself.
   function say(text) {
     said = text ?? data.caption;
+    find(".copy").disabled = !said;
     image.alt = said;
     find(".said").hidden = said === data.caption;
     find(".said").textContent = said;
@@ -303,6 +303,7 @@ function createView(root, { onChoose } = {}) {
 
     buttons = data.words.map(makeWord);
     sentence.replaceChildren(...(buttons.length ? buttons : [element("span", "plain", data.caption)]));
+    play.disabled = !buttons.length;
     sentence.dir = RIGHT_TO_LEFT.test(data.caption) ? "rtl" : "ltr";
     find(".numbers").replaceChildren();
     if (data.confidence !== null) addNumber("Confidence", percent(data.confidence), "the chance that the caption is good");

@@ -58,7 +58,7 @@ def make_app(
     operations: list[Operation[Any]] = [
         Operation("POST /v1/caption", Kind.IMAGE, calls.read, CaptionCall.size_of, calls.caption),
         Operation("POST /v1/caption:stream", Kind.WORDS, calls.read, CaptionCall.size_of, calls.stream),
-        Operation("POST /v1/picture", Kind.IMAGE, calls.read, CaptionCall.size_of, calls.picture),
+        Operation("POST /v1/picture", Kind.IMAGE, calls.read_image, CaptionCall.size_of, calls.picture),
         Operation("GET /v1/model", Kind.QUERY, calls.read_name, len, calls.model),
         *dialect_operations(models, options),
         *(gallery.operations() if gallery else ()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, aclosing
 from typing import Any
 
@@ -17,7 +18,7 @@ from captioner_server.captioning.buffered import buffered
 from captioner_server.captioning.models import Models
 from captioner_server.captioning.pictures import Pictures
 from captioner_server.http.off_loop import off_loop
-from captioner_server.http.request.body import MODEL, CaptionCall, read_request
+from captioner_server.http.request.body import MODEL, CaptionCall, read_image, read_request
 from captioner_server.http.stream import EventStream, encode_event
 from captioner_server.intake.ticket import Ticket
 from captioner_server.options import ServerOptions
@@ -31,8 +32,15 @@ class CaptionCalls:
 
     async def read(self, request: Request) -> CaptionCall:
         """Parse a request for a caption."""
+        return await self._read(request, read_request)
+
+    async def read_image(self, request: Request) -> CaptionCall:
+        """Parse a request for the image itself."""
+        return await self._read(request, read_image)
+
+    async def _read(self, request: Request, read: Callable[..., Awaitable[CaptionCall]]) -> CaptionCall:
         limits = self._options
-        call = await read_request(request, limits.max_image_bytes, limits.max_message_bytes)
+        call = await read(request, limits.max_image_bytes, limits.max_message_bytes)
         return dataclasses.replace(call, options=self._models.get(call.model).search.resolve(call.options))
 
     async def caption(self, call: CaptionCall, ticket: Ticket) -> Response:

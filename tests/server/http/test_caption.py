@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import dataclasses
 import json
 from urllib.parse import quote
 
@@ -82,6 +83,17 @@ def test_the_style_of_captions_is_that_of_the_command_line(http_server, http):
     assert answer.json() == plain
 
 
+def test_alt_text_has_neutral_keywords():
+    class Gendered(FakeModel):
+        def describe(self, *arguments):
+            return dataclasses.replace(super().describe(*arguments), keywords=("woman", "man", "dog"))
+
+    with serve_http(Gendered()) as (_, http):
+        for style, keywords in (("caption", ["woman", "man", "dog"]), ("alt", ["person", "dog"])):
+            answer = http.post(f"/v1/caption?style={style}", content=IMAGE, headers=OCTETS)
+            assert answer.json()["keywords"] == keywords
+
+
 @pytest.mark.parametrize("style", ["poem", "", ["alt"], None, 1])
 @pytest.mark.parametrize("call", ["caption", "caption:stream"])
 def test_an_unknown_style_is_refused(http, call, style):
@@ -89,6 +101,30 @@ def test_an_unknown_style_is_refused(http, call, style):
     answer = http.post(f"/v1/{call}", json=body)
     assert answer.status_code == 400 and answer.json()["error"]["field"] == "options.style"
     assert "style must be one of caption, alt" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("option", [{"style": "alt"}, {"beam_size": 3}])
+def test_a_picture_has_no_options_of_captions(http, option):
+    (name,) = option
+    for body in (
+        {"params": option, "content": IMAGE, "headers": OCTETS},
+        {"data": option, "files": {"image": ("a.png", IMAGE)}},
+        {"json": {"image": base64.b64encode(IMAGE).decode(), "options": option}},
+    ):
+        answer = http.post("/v1/picture", **body)
+        assert answer.status_code == 400 and answer.json()["error"]["field"] == f"options.{name}"
+        assert f"{name} is an option of captions" in answer.json()["error"]["message"]
+    assert http.post("/v1/picture", json={"image": base64.b64encode(IMAGE).decode()}).status_code == 200
+
+
+def test_an_unknown_option_is_told_the_known_ones(http):
+    for body in (
+        {"params": {"stile": "alt"}, "content": IMAGE, "headers": OCTETS},
+        {"json": {"image": base64.b64encode(IMAGE).decode(), "options": {"stile": "alt"}}},
+    ):
+        answer = http.post("/v1/caption", **body)
+        assert answer.status_code == 400 and answer.json()["error"]["field"] == "options.stile"
+        assert answer.json()["error"]["message"].endswith(", style")
 
 
 def test_an_option_that_is_given_twice_is_rejected(http):

@@ -49,9 +49,13 @@ def test_the_interface_is_described(http):
     model = http.get("/v1/model").json()
     assert model.keys() == schemas["Model"]["properties"].keys()
     assert model.keys() >= set(schemas["Model"]["required"])
-    for path in ("/v1/caption", "/v1/caption:stream"):
+    for path, options in (
+        ("/v1/caption", {*OPTION_SPECS, "style"}),
+        ("/v1/caption:stream", {*OPTION_SPECS, "style"}),
+        ("/v1/picture", set()),
+    ):
         names = {parameter["name"] for parameter in described["paths"][path]["post"]["parameters"]}
-        assert names == {*OPTION_SPECS, "style", "timeout_s", "model"}
+        assert names == options | {"timeout_s", "model"}
         assert {"200", "400", "401", "403", "404", "413", "429", "503", "504"} == set(
             described["paths"][path]["post"]["responses"]
         )

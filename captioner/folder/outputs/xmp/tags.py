@@ -13,6 +13,7 @@ from captioner.folder.outputs.options import OutputOptions
 from captioner.folder.outputs.xmp.written import Written
 from captioner.folder.records import keywords_of_record
 from captioner.folder.transform import Record
+from captioner.images.xmp import is_of_camera
 from captioner.words.keywords import hierarchy_of
 from captioner.words.tokens import tokenize
 
@@ -34,16 +35,8 @@ READ = (
     *(DESCRIPTION, f"{DESCRIPTION}-en*", ALT_TEXT, f"{ALT_TEXT}-en*", KEYWORDS, WRITER, SIDECAR_FOR),
     *(*_OTHER_DESCRIPTIONS, _COMMENT, *_OTHER_KEYWORDS, *_PATHS),
 )
-_OF_CAMERAS = re.compile(
-    r"((olympus|konica|minolta|samsung|sony|kodak|casio|hp|default)?[\w ]*(digital (still )?camera|dsc)|"
-    r"sony dsc|exif_jpeg\w*|dcim[\\/].*|jpeg|default|screenshot|processed with \w+)?",
-    re.IGNORECASE,
-)
-"""What cameras write as a description of every photo."""
 _OF_PEOPLE = regex.compile(r"\p{L}[\p{L}\p{M}]*(['’-][\p{L}\p{M}]+)*[,.]? \p{L}[^\]\[{}<>_=:;]*")
 """Words with spaces between them. Phones and programs write settings into comments."""
-_MOST_OF_CAMERAS = 200
-"""Characters of it. `_OF_CAMERAS` takes time with the square of the length."""
 _MARK = re.compile(r"(?:^|; )captioner \S+$")
 """Names captioner and its model as the writer of a description, after the writers that a person named."""
 
@@ -177,11 +170,7 @@ def _others(tag: str, tags: Mapping[str, Any]) -> list[str]:
         texts += [str(tags.get(name, "")) for name in _OTHER_DESCRIPTIONS]
         comment = str(tags.get(_COMMENT, "")).strip()
         texts += [comment] if _OF_PEOPLE.fullmatch(comment) else []
-    return [text for text in texts if not _is_of_camera(text.strip())]
-
-
-def _is_of_camera(text: str) -> bool:
-    return len(text) <= _MOST_OF_CAMERAS and _OF_CAMERAS.fullmatch(text) is not None
+    return [text for text in texts if not is_of_camera(text.strip())]
 
 
 def one_line(caption: str) -> str:

@@ -33,10 +33,10 @@ def docs_page(api: dict[str, Any]) -> str:
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(info["title"])}: HTTP API</title><link rel="icon" href="data:,"><style>{_STYLE}</style></head>
-<body><h1>{escape(info["title"])} {escape(info["version"])}: HTTP API</h1>
+<body><main><h1>{escape(info["title"])} {escape(info["version"])}: HTTP API</h1>
 <p>{escape(info["description"])} <a href="openapi.json">openapi.json</a> has this in full, for programs.
 <a href="./">The page</a> captions photos in the browser.</p>
-{"".join(calls)}</body></html>
+{"".join(calls)}</main></body></html>
 """
 
 

@@ -50,7 +50,7 @@ def describe_api(options: ServerOptions) -> dict[str, Any]:
                 )
             },
             "/v1/picture": {
-                "post": _caption_call(
+                "post": _image_call(
                     "The image as a JPEG of 1280 pixels, for browsers that do not show its format",
                     {"description": "OK", "content": {"image/jpeg": {"schema": {"type": "string"}}}},
                     options,
@@ -120,16 +120,25 @@ _STYLE = {"type": "string", "enum": [*STYLES], "default": STYLES[0]}
 
 
 def _caption_call(summary: str, answer: dict[str, Any], options: ServerOptions) -> dict[str, Any]:
+    call = _image_call(summary, answer, options)
+    call["parameters"] = [
+        *(_parameter(name, spec) for name, spec in OPTION_SPECS.items()),
+        {"name": STYLE, "in": "query", "description": STYLE_HELP, "schema": _STYLE},
+        *call["parameters"],
+    ]
+    body = call["requestBody"]["content"]["application/json"]["schema"]
+    body["properties"]["options"] = {"$ref": "#/components/schemas/RequestOptions"}
+    return call
+
+
+def _image_call(summary: str, answer: dict[str, Any], options: ServerOptions) -> dict[str, Any]:
     image = {"type": "string", "format": "binary", "maxLength": options.max_image_bytes}
     base64 = {"type": "string", "contentEncoding": "base64"}
-    reference = {"$ref": "#/components/schemas/RequestOptions"}
     return {
         "summary": summary,
         "operationId": summary.replace(",", "").title().replace(" ", ""),
         "security": _SECURITY,
         "parameters": [
-            *(_parameter(name, spec) for name, spec in OPTION_SPECS.items()),
-            {"name": STYLE, "in": "query", "description": STYLE_HELP, "schema": _STYLE},
             {
                 "name": TIMEOUT,
                 "in": "query",
@@ -150,7 +159,7 @@ def _caption_call(summary: str, answer: dict[str, Any], options: ServerOptions) 
                     "schema": {
                         "type": "object",
                         "required": ["image"],
-                        "properties": {"image": base64, "options": reference},
+                        "properties": {"image": base64},
                         "additionalProperties": False,
                     }
                 },

@@ -71,7 +71,8 @@ class Gallery:
 
     async def _list(self, nothing: str, ticket: Ticket) -> Response:
         # Escaped: names and captions may have lone surrogates, which UTF-8 cannot encode.
-        return Response(json.dumps(self.decisions.list()), media_type="application/json")
+        decisions = await off_loop(lambda: json.dumps(self.decisions.list()))
+        return Response(decisions, media_type="application/json")
 
     async def _change(self, changes: Sequence[Change], ticket: Ticket) -> Response:
         await off_loop(self.decisions.change, changes)

@@ -11,7 +11,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from captioner.errors import ImageTooLargeError, OptionsError, clip
-from captioner.options import OPTION_SPECS, STYLES, CaptionOptions, merge_options
+from captioner.options import OPTION_SPECS, STYLES, CaptionOptions, check_style, merge_options
 from captioner_server.errors import RequestError
 from captioner_server.http.off_loop import off_loop
 from captioner_server.http.request.json_body import parse_json
@@ -32,6 +32,7 @@ MODEL = "model"
 """The query parameter that names the model."""
 STYLE = "style"
 """The parameter for the wording, one of `STYLES`, given where caption options are."""
+_NAMES = (*OPTION_SPECS, STYLE)
 _DEFAULTS = CaptionOptions(attention=False)
 
 
@@ -53,6 +54,25 @@ class CaptionCall:
 
 async def read_request(request: Request, max_image_bytes: int, max_body_bytes: int) -> CaptionCall:
     """The image and the options of a request. Raises an `ImageError`, `OptionsError` or `RequestError`."""
+    image, asked = await _read(request, max_image_bytes, max_body_bytes)
+    style = asked.pop(STYLE, STYLES[0])
+    check_style(style)
+    options = merge_options(_DEFAULTS, asked)
+    assert options  # there are defaults
+    return CaptionCall(image, options, request.query_params.get(MODEL, ""), style)
+
+
+async def read_image(request: Request, max_image_bytes: int, max_body_bytes: int) -> CaptionCall:
+    """The same for an answer without a caption, to which no option applies."""
+    image, asked = await _read(request, max_image_bytes, max_body_bytes)
+    if asked:
+        name = min(asked)
+        raise OptionsError(f"{name} is an option of captions, and this answer has none", name)
+    return CaptionCall(image, _DEFAULTS, request.query_params.get(MODEL, ""))
+
+
+async def _read(request: Request, max_image_bytes: int, max_body_bytes: int) -> tuple[bytes, dict[str, Any]]:
+    """The image, and what is asked by name."""
     given = parse_options(
         (name, text) for name, text in request.query_params.multi_items() if name not in (TIMEOUT, MODEL)
     )
@@ -82,13 +102,7 @@ async def read_request(request: Request, max_image_bytes: int, max_body_bytes: i
             f"the body is an image, multipart/form-data or application/json, not {clip(kind, 100)}",
             "content-type",
         )
-    asked = given | more
-    style = asked.pop(STYLE, STYLES[0])
-    if style not in STYLES:
-        raise OptionsError(f"{STYLE} must be one of {', '.join(STYLES)}, got {clip(repr(style), 100)}", STYLE)
-    options = merge_options(_DEFAULTS, asked)
-    assert options  # there are defaults
-    return CaptionCall(image, options, request.query_params.get(MODEL, ""), style)
+    return image, given | more
 
 
 def parse_options(fields: Iterable[tuple[str, str]]) -> dict[str, Any]:
@@ -97,18 +111,18 @@ def parse_options(fields: Iterable[tuple[str, str]]) -> dict[str, Any]:
     for name, text in fields:
         if name in values:
             raise OptionsError(f"{name} is given more than once", name)
-        if name == STYLE:
-            values[name] = text
-            continue
-        spec = OPTION_SPECS.get(name)
-        if spec is None:
-            known = ", ".join((*OPTION_SPECS, STYLE))
-            raise OptionsError(f"unknown option {clip(name, 100)!r}; options are {known}", clip(name, 100))
+        _check_name(name)
         try:
-            values[name] = spec.parse(text)
+            values[name] = text if name == STYLE else OPTION_SPECS[name].parse(text)
         except ValueError:
             raise OptionsError(f"{name} cannot be {clip(text, 100)!r}", name) from None
     return values
+
+
+def _check_name(name: str) -> None:
+    if name not in _NAMES:
+        known = ", ".join(_NAMES)
+        raise OptionsError(f"unknown option {clip(name, 100)!r}; options are {known}", clip(name, 100))
 
 
 async def _chunks(request: Request, max_bytes: int, max_image_bytes: int) -> AsyncGenerator[bytes]:
@@ -175,6 +189,8 @@ def _parse_json(body: bytearray) -> tuple[bytes, dict[str, Any]]:
     options = {} if record.get("options") is None else record["options"]
     if not isinstance(options, dict):
         raise RequestError("options must be an object", "options")
+    for name in options:
+        _check_name(name)
     if len(parsed.long_texts) > parsed.is_long(record["image"]):
         raise RequestError("the longest text of a JSON body must be the image, alone", "image")
     return parsed.image(record["image"], "image"), options

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
-from support.browser import DESK, PHONE, find_axe, new_page, take_screenshot, violations
+from support.browser import DESK, PHONE, find_axe, new_page, overhang, take_screenshot, violations
 from support.models import FakeModel
 from support.page import CAT, COFFEE, open_at, say_of, small_png, wait_for_caption, words
 from support.patience import PATIENCE_S
@@ -201,6 +201,41 @@ def test_a_photo_that_nobody_can_show(browser, server, tmp_path):
         assert download.value.suggested_filename == "cat.json"
 
 
+def test_transparent_photos_are_on_white_as_for_the_model(browser, server, tmp_path):
+    Image.new("RGBA", (90, 60)).save(tmp_path / "nothing.png")
+    pixel = """async (source) => {
+        const canvas = document.createElement("canvas");
+        canvas.getContext("2d").drawImage(await createImageBitmap(source), 0, 0);
+        return [...canvas.getContext("2d").getImageData(5, 5, 1, 1).data];
+    }"""
+    white = [255, 255, 255, 255]
+    with open_at(browser, server) as page:
+        page.set_input_files(".files", [tmp_path / "nothing.png", CAT])
+        page.get_by_text("2 of 2 photos captioned").wait_for()
+        assert page.locator(".card img").first.evaluate(pixel) == white
+        page.locator(".card").first.click()
+        wait_for_caption(page)
+        ground = "getComputedStyle(document.querySelector('.photo img')).backgroundColor"
+        assert page.evaluate(ground) == "rgb(255, 255, 255)"
+
+
+def test_a_photo_without_a_caption_has_nothing_to_play_or_copy(browser, server, tmp_path):
+    (tmp_path / "broken.jpg").write_bytes(b"no image")
+    with open_at(browser, server, expected=("400",)) as page:
+        assert page.locator(".keys").is_hidden()  # there are no words yet
+        page.set_input_files(".files", tmp_path / "broken.jpg")
+        page.locator(".status.bad").wait_for()
+        assert page.locator(".play").is_disabled()
+        assert page.locator(".copy").is_disabled()
+        assert page.locator(".photo img").is_hidden()
+        page.set_input_files(".files", CAT)
+        wait_for_caption(page)
+        assert page.locator(".play").is_enabled()
+        assert page.locator(".copy").is_enabled()
+        assert page.locator(".photo img").is_visible()
+        assert page.locator(".keys").is_visible()
+
+
 def test_settings_change_how_photos_are_captioned(browser, server):
     with open_at(browser, server) as page:
         page.set_input_files(".files", CAT)
@@ -233,6 +268,10 @@ def test_alt_text_is_worded_as_in_python(browser, server):
         "เด็ก สอง คน เล่น น้ำ",
         "黒い 犬 と ボール",
         "கடற்கரையில் ஒரு நாய்",
+        "iki kız",
+        "ქალი და ძაღლი",
+        "ውሻ ይሮጣል",
+        "en man på stranden",
     ]
     with open_at(browser, server) as page:
         worded = page.evaluate(
@@ -311,7 +350,7 @@ def test_looks_and_accessibility(browser, server, scheme, size):
                 else:
                     wait_for_caption(page)
             take_screenshot(page, f"http-{state}-{size}-{scheme}")
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            assert overhang(page) == 0
             assert violations(page, find_axe()) == []
 
 
@@ -326,6 +365,13 @@ def test_the_keyboard_alone_reaches_everything(browser, server):
             reached.append(page.evaluate("document.activeElement.outerHTML"))
         for name in ("theme", "files", "folder", "camera", "Photo.", 'class="word', "Play", "png", "json"):
             assert any(name in one for one in reached), name
+
+
+def test_the_description_is_accessible(browser, server):
+    with open_at(browser, server) as page:
+        page.goto(f"{server.server.http_url}/docs")
+        page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+        assert violations(page, find_axe()) == []
 
 
 def test_the_page_lets_nothing_else_in(server):

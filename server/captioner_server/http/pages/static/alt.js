@@ -1,10 +1,14 @@
 // Captions as alt text, by the rules of captioner/words/alt_text.py, which are in the settings.
-function createAltText({ opening, foreign, neutral, hers, pairs, dangling, stops, longest }) {
+function createAltText({ opening, foreign, neutral, hers, pairs, dangling, stops, dotted, longest }) {
   const words = Object.keys(neutral).sort((a, b) => b.length - a.length).join("|");
   const gendered = new RegExp(`\\b(?:${words})\\b`, "gi"), start = new RegExp(`^${opening}`, "i");
   const notEnglish = new RegExp(foreign, "i");
   const ends = stops.map(([ending, stop]) => [new RegExp(ending, "u"), stop]);
   const folding = pairs.map(([pattern, together]) => [new RegExp(pattern, "g"), together]);
+  const capital = (text) => {
+    if (/^\p{Script=Georgian}/u.test(text)) return text.slice(0, 1);
+    return text.startsWith("i") && new RegExp(dotted).test(text) ? "İ" : text.slice(0, 1).toUpperCase();
+  };
   return (caption) => {
     let text = caption.split(/\s+/).filter(Boolean).join(" ");
     for (let found; (found = text.match(start)) && found[0].length < text.length;) text = text.slice(found[0].length);
@@ -18,6 +22,6 @@ function createAltText({ opening, foreign, neutral, hers, pairs, dangling, stops
       text = (cut.replace(/ [^ ]*$/, "") || cut).replace(new RegExp(dangling), "");
     }
     const [, stop] = ends.find(([ending]) => ending.test(text)) ?? [null, ""];
-    return text.slice(0, 1).toUpperCase() + text.slice(1) + stop;
+    return capital(text) + text.slice(1) + stop;
   };
 }

@@ -2,13 +2,16 @@
 
 const stem = (name) => name.replace(/\.[^.]*$/, "") || "caption";
 
-// The photo on a canvas, at most `side` pixels each way.
+// The photo on a canvas, at most `side` pixels each way; over white where it is transparent, as the model sees it.
 function drawPhoto(image, { width, height }, side) {
   const scale = Math.min(1, side / Math.max(width, height));
   const canvas = document.createElement("canvas");
   canvas.width = Math.max(1, Math.round(width * scale));
   canvas.height = Math.max(1, Math.round(height * scale));
-  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  const context = canvas.getContext("2d");
+  context.fillStyle = "#fff";
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  context.drawImage(image, 0, 0, canvas.width, canvas.height);
   return canvas;
 }
 

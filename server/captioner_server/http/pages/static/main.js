@@ -89,6 +89,9 @@
     view.show({ ...payload, url: photo.url }, options);
   }
 
+  image.addEventListener("error", () => { image.hidden = true; });
+  image.addEventListener("load", () => { image.hidden = !video.hidden; });
+
   // A photo that has no caption yet.
   function showEmpty(photo) {
     show(photo, makePayload({ caption: "", words: [] }, photo.size ?? { width: 4, height: 3 }, given, false));
