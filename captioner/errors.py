@@ -34,11 +34,15 @@ def clip_path(path: str) -> str:
     return clip(path) if len(path) >= _LONGEST_PATH else path
 
 
+def closest(name: str, known: Iterable[str], similarity: float = 0.6) -> str | None:
+    """Which of the `known` names one is most like, if they have at least this `similarity` (of 1)."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=similarity)), None)
+
+
 def did_you_mean(name: str, known: Iterable[str], similarity: float = 0.6) -> str:
-    """The end of a message about a name that is not `known`: the one of them that it is most like, if it has
-    at least this `similarity` (of 1) with it."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=similarity)
-    return f"; did you mean {close[0]}?" if close else ""
+    """The end of a message about a name that is not `known`: the closest that is, if there is one."""
+    close = closest(name, known, similarity)
+    return f"; did you mean {close}?" if close else ""
 
 
 def reason_of(error: BaseException, otherwise: str = "") -> str:
@@ -100,7 +104,7 @@ class ImageError(CaptionerError):
 
 
 class ImageUnreadableError(ImageError):
-    """The file is missing, a directory, or may not be read."""
+    """The file is missing, a folder, or may not be read."""
 
     code = "unreadable"
 
@@ -159,8 +163,8 @@ class BundleError(CaptionerError):
 
 
 class RuntimeMissingError(CaptionerError):
-    """A package of an optional extra is not installed, or does not fit another one; the message says what to
-    install."""
+    """A package of an optional extra is not installed, or conflicts with another one; the message says what
+    to install."""
 
     code = "runtime_missing"
     exit_status = 2

@@ -90,8 +90,8 @@ def _weights_head(count: int) -> bytes:
 
 
 def word_from_proto(message: pb.Word) -> Word:
-    """Raises `ValueError` for a map whose weights do not fit its size or are not finite, or whose size is out
-    of range."""
+    """Raises `ValueError` for a map whose weights do not match its size or are not finite, or whose size is
+    out of range."""
     attention = None
     if message.HasField("attention"):
         rows, columns = shape = message.attention.rows, message.attention.columns

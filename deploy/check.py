@@ -66,7 +66,7 @@ def check(stages: dict[str, list[tuple[str, str]]], target: str, work: Path) -> 
     torch = subprocess.run([python, "-c", "import torch"], capture_output=True, cwd=work)
     assert torch.returncode != 0, "the image is to be without PyTorch"
     final = dict(stages[target])
-    # --insecure, as the composition passes it: the image by itself refuses to serve plaintext to everybody.
+    # --insecure, as the composition passes it: the image by itself does not serve plaintext to everybody.
     command = [*json.loads(final["ENTRYPOINT"]), *json.loads(final["CMD"]), "--insecure"]
     health = json.loads(final["HEALTHCHECK"].partition("CMD ")[2])
     assert final["STOPSIGNAL"] == "SIGTERM"

@@ -13,7 +13,7 @@ from captioner.cli.output import INTERRUPTED, say
 from captioner.cli.parser import COMMANDS, load_command, parse, print_completion
 from captioner.cli.signals import ending_orderly, ignoring_hangups
 from captioner.cli.streams import set_up_streams
-from captioner.cli.version_refusals import refusal
+from captioner.cli.version_conflicts import conflict
 from captioner.errors import CaptionerError, OutputError, RuntimeMissingError, clip, how_to_install, reason_of
 from captioner.images.suffixes import PICTURES, RAW
 from captioner.images.urls import is_data_url, is_url
@@ -114,11 +114,9 @@ def _run(arguments: list[str]) -> int:
             f"{command or 'this'} needs the package {package}: {how_to_install(_EXTRAS[package])}"
         ) from error
     except Exception as error:
-        if (said := refusal(error)) is None:
+        if (said := conflict(error)) is None:
             raise
-        raise RuntimeMissingError(
-            f"{command or 'this'} needs packages that fit each other: {said}"
-        ) from error
+        raise RuntimeMissingError(f"{command or 'this'} needs other versions of packages: {said}") from error
 
 
 def _is_image(word: str) -> bool:

@@ -7,7 +7,6 @@ A command is a module of `captioner.cli.commands` with `add_parser(subparsers)`,
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import itertools
 import os
@@ -19,6 +18,7 @@ from typing import Any
 
 import captioner
 from captioner.cli.arguments.values import named, new_path, number, whole
+from captioner.errors import closest
 from captioner.printable import printable
 
 COMMANDS = {
@@ -60,7 +60,7 @@ _STATUSES_OF = {
     "serve": _SERVED,
     "demo": _SERVED,
     "export": {1: "the graphs do not caption as the checkpoint does"},
-    "doctor": {1: "this installation cannot caption, or its packages do not fit each other"},
+    "doctor": {1: "this installation cannot caption, or its packages conflict"},
 }
 """What exit statuses mean; those of single commands, where they differ."""
 _RECURSIVE = "folders are always searched with their subfolders"
@@ -122,7 +122,7 @@ def _parse_known(
     """The arguments, and those that are unknown. Images may stand before, between and behind options."""
     if arguments and arguments[0] in COMMANDS and "--" not in arguments:
         given = argparse.Namespace(command=arguments[0], print_completion=None)
-        # argparse refuses to mix arguments with actions of a command, such as `model show`.
+        # argparse does not mix arguments with actions of a command, such as `model show`.
         with suppress(TypeError):
             return meant.parse_known_intermixed_args(arguments[1:], given)
     return parser.parse_known_args(arguments)
@@ -131,9 +131,9 @@ def _parse_known(
 def _suggest(word: str, known: Iterable[str]) -> str:
     names = {name.strip("-"): name for name in known}  # the dashes are alike in all
     said = word.strip("-")
-    begun = [name for name in names if len(name) > 2 and said.startswith(f"{name}-")]  # --beam-size
-    close = begun or difflib.get_close_matches(said, names, n=1, cutoff=_SIMILARITY)
-    return f"; did you mean {names[close[0]]}?" if close else ""
+    begun = (name for name in names if len(name) > 2 and said.startswith(f"{name}-"))  # --beam-size
+    close = next(begun, None) or closest(said, names, _SIMILARITY)
+    return f"; did you mean {names[close]}?" if close else ""
 
 
 def load_command(command: str) -> ModuleType:

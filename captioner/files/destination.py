@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from captioner.errors import OutputError, reason_of
-from captioner.files.held_folder import BINARY, Folder, refusal
+from captioner.files.held_folder import BINARY, Folder, rejection
 from captioner.files.partial import Partial, remove_stale, replacing_in
 
 _DESCRIPTORS = ("/dev/std", "/dev/fd/", "/proc/")
@@ -45,7 +45,7 @@ def find_destination(path: Path) -> Destination:
         if not stat.S_ISLNK(status.st_mode):
             return Destination(place, not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)))
         if hasattr(os, "geteuid") and status.st_uid not in (os.geteuid(), 0):
-            raise refusal(errno.EPERM, "it is a link of another user; give the file that it leads to", path)
+            raise rejection(errno.EPERM, "it is a link of another user; give the file that it leads to", path)
         place = place.parent / place.readlink()
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
@@ -53,7 +53,7 @@ def find_destination(path: Path) -> Destination:
 def _check_new(path: Path, place: Path) -> Path:
     if place != path and not place.parent.resolve().is_relative_to(path.parent.resolve()):
         why = f"it is a link to {place}, which is not there; make that file, or give it as the output"
-        raise refusal(errno.ENOENT, why, path)
+        raise rejection(errno.ENOENT, why, path)
     return place
 
 

@@ -1,4 +1,4 @@
-"""A folder that is held open, and what is refused in it: links, and all that is no regular file."""
+"""A folder that is held open, and what is rejected in it: links, and all that is no regular file."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Folder:
             with suppress(FileExistsError):
                 os.mkdir(part, dir_fd=outer)
         if (status := self.look(part)) is not None and _is_link(status):
-            raise refusal(errno.ELOOP, "a folder on its path is a link", self.path)
+            raise rejection(errno.ELOOP, "a folder on its path is a link", self.path)
         self._descriptor = os.open(part, _FOLDER | NO_LINK, dir_fd=outer)
         if outer is not None:
             os.close(outer)
@@ -87,7 +87,7 @@ class Folder:
         except FileNotFoundError:
             return None
         except ValueError:  # a null byte
-            raise refusal(errno.EINVAL, "not a valid name", self.path) from None
+            raise rejection(errno.EINVAL, "not a valid name", self.path) from None
 
     def open(self, name: str, flags: int, mode: int = 0o666) -> int:
         """A descriptor of a regular file."""
@@ -126,7 +126,7 @@ class Folder:
         if not status.st_mode & 0o222 or not os.access(path, os.W_OK, dir_fd=descriptor):
             whole = hasattr(os, "statvfs") and os.statvfs(self.path).f_flag & os.ST_RDONLY
             reason = os.strerror(errno.EROFS) if whole else "it is read-only"
-            raise refusal(errno.EACCES, reason, self.path / name)
+            raise rejection(errno.EACCES, reason, self.path / name)
         return status
 
     def rename(self, old: str, new: str) -> None:
@@ -146,17 +146,18 @@ class Folder:
         return self.path / name if self._descriptor is None else name
 
 
-def refusal(number: int, reason: str, path: Path) -> OSError:
+def rejection(number: int, reason: str, path: Path) -> OSError:
+    """The error for a path that is not used; `number` is one of `errno`."""
     return OSError(number, reason, str(path))
 
 
 def _check_regular(status: os.stat_result, path: Path) -> None:
     """Raise `OSError` for what is no regular file."""
     if _is_link(status):
-        raise refusal(errno.ELOOP, "it is a link", path)
+        raise rejection(errno.ELOOP, "it is a link", path)
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-        raise refusal(errno.EISDIR if kind == "a folder" else errno.EINVAL, f"it is {kind}", path)
+        raise rejection(errno.EISDIR if kind == "a folder" else errno.EINVAL, f"it is {kind}", path)
 
 
 def _enter(path: Path, create: bool) -> None:
@@ -164,7 +165,7 @@ def _enter(path: Path, create: bool) -> None:
     if create:
         path.mkdir(exist_ok=True)
     if _is_link(path.lstat()):
-        raise refusal(errno.ELOOP, "a folder on its path is a link", path)
+        raise rejection(errno.ELOOP, "a folder on its path is a link", path)
 
 
 def _is_link(status: os.stat_result) -> bool:

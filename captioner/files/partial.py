@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
 
-from captioner.files.held_folder import Folder, refusal
+from captioner.files.held_folder import Folder, rejection
 from captioner.files.locks import HAS_LOCKS, is_at, lock
 
 _PARTIAL = re.compile(r"\.captioner-[0-9a-f]{16}\.partial")
@@ -75,7 +75,7 @@ class Partial:
         elif irreplaceable:
             several = self._before is not None and self._before.st_nlink > 1
             why = "it has several names (hard links)" if several else "it would have another owner or mode"
-            raise refusal(errno.EPERM, why, self._folder.path / self._name)
+            raise rejection(errno.EPERM, why, self._folder.path / self._name)
         else:
             self._exchange()
         if durable:
@@ -86,7 +86,7 @@ class Partial:
         if now is None or any(
             getattr(now, field) != getattr(before, field) for field in ("st_ino", "st_size", "st_mtime_ns")
         ):
-            raise refusal(errno.EBUSY, "it has changed meanwhile", self._folder.path / self._name)
+            raise rejection(errno.EBUSY, "it has changed meanwhile", self._folder.path / self._name)
 
     def discard(self) -> None:
         """Remove what was not put in place."""

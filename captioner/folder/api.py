@@ -12,12 +12,12 @@ from captioner.files.new_folders import removing_unused
 from captioner.folder.engine import DEFAULT_BATCH_SIZE, LocalEngine
 from captioner.folder.items import FolderResult
 from captioner.folder.outputs import OutputOptions, make_output, output_files
-from captioner.folder.outputs.options import unchanged
 from captioner.folder.outputs.place import check_no_input
 from captioner.folder.run import FolderRun, RunOptions
 from captioner.folder.sources.open import open_sources
 from captioner.folder.sources.selection import Selection
 from captioner.folder.text import TextOptions
+from captioner.folder.transform import unchanged
 from captioner.options import CaptionOptions
 
 

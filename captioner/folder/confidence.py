@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from captioner.errors import LowConfidenceError, OptionsError
+from captioner.folder.transform import Record
 from captioner.model.calibration import Calibration
 from captioner.results import error_to_dict
 
@@ -39,9 +39,9 @@ class ConfidenceFilter:
             )
         return cls(calibration, minimum)
 
-    def transform(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+    def transform(self, record: Record) -> Record:
         """The record with the confidence of its caption, or with an error in place of a caption of low
-        confidence."""
+        confidence. Raises `OptionsError` for a caption of a model whose confidence cannot be told."""
         if "caption" not in record:
             return record
         confidence = record.get("confidence")

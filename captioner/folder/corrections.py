@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import starmap
 from pathlib import Path
 from typing import Any, Self
@@ -14,8 +14,8 @@ from typing import Any, Self
 from captioner.errors import REJECTED, DataError, OutputError
 from captioner.files.destination import check_writable, replacing
 from captioner.files.locks import taking_turns
-from captioner.folder.outputs.options import Record, unchanged
 from captioner.folder.records import parse_line, table_rows
+from captioner.folder.transform import Record, Transform, unchanged
 from captioner.printable import clean
 from captioner.references.bounded import read_text
 from captioner.references.tables import is_csv, is_listed
@@ -71,7 +71,7 @@ class Corrections:
             left = (image for image in images if image not in found)
             (self.unmatched if is_lost else self.ambiguous).extend(left)
 
-    def decide(self, record: Record, reword: Callable[[Record], Record] = unchanged) -> Record | None:
+    def decide(self, record: Record, reword: Transform = unchanged) -> Record | None:
         """The record after a person's decision; None if there is none. `reword` turns a record into the one
         that the person saw. The error of a caption that could not be written stays."""
         name: str = record["image"]

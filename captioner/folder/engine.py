@@ -65,16 +65,17 @@ class Loader:
         prepare: Callable[[bytes], Any],
         turn: tuple[threading.Event | None, threading.Event | None] = (None, None),
     ) -> Loaded:
-        """Read an image; `prepare` turns its content into the input of the engine."""
+        """Read an image; `prepare` turns its content into the input of the engine. An `ImageError` is the
+        payload of what is returned."""
         before, mine = turn
         if before is not None:
             before.wait()
         try:
-            if item.found.problem:
-                raise ImageUnreadableError(item.found.problem)
-            content, stamp = self._sources[item.source].read(item.found.locator, self._max_bytes)
+            if item.image.problem:
+                raise ImageUnreadableError(item.image.problem)
+            content, stamp = self._sources[item.source].read(item.image.locator, self._max_bytes)
         except ImageError as error:
-            return Loaded(item, item.found.stamp, None, error)
+            return Loaded(item, item.image.stamp, None, error)
         finally:
             if mine is not None:
                 mine.set()

@@ -1,4 +1,4 @@
-"""The values that pass through a run: an image found, loaded and captioned."""
+"""The values that pass through a run: an image listed, loaded and captioned."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def digest_of(content: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ListedImage:
     """An image that a source lists, not yet read."""
 
     name: str
@@ -36,7 +36,7 @@ class Item:
     number: int
     """Position in the order of the output, from 0."""
     source: int
-    found: Found
+    image: ListedImage
     known_digest: bytes | None = None
     """Digest of the content that the existing caption, by the same model and options, describes."""
 

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from captioner.errors import DataError, ImageError, reason_of
 from captioner.folder.engine import Loader
-from captioner.folder.items import Done, Found, Item, digest_of
+from captioner.folder.items import Done, Item, ListedImage, digest_of
 from captioner.folder.records import BLANK, MAX_RECORD_BYTES, parse_line, table_records
 from captioner.folder.sources.source import LeftOut
 from captioner.model.calibration import Calibration
@@ -69,7 +69,7 @@ class RecordedSource:
             self._file = BytesIO(b"".join(map(_to_line, table_records(path, text))))
         self._turn = threading.Lock()
 
-    def find(self) -> Iterator[Found]:
+    def find(self) -> Iterator[ListedImage]:
         offset = 0
         for number in itertools.count(1):
             line = self._read(offset)
@@ -84,7 +84,7 @@ class RecordedSource:
                 yield found
             offset += len(line)
 
-    def _found(self, line: bytes, offset: int, number: int) -> Found:
+    def _found(self, line: bytes, offset: int, number: int) -> ListedImage:
         try:
             record = parse_line(line)
         except ValueError:
@@ -93,7 +93,7 @@ class RecordedSource:
         locator = f"{offset} {len(line)}".encode()
         name = record["image"]
         name = name if self._root is None else on_disk(name, self._root)
-        return Found(name, locator, digest_of(line).hex())
+        return ListedImage(name, locator, digest_of(line).hex())
 
     def first(self) -> dict[str, Any]:
         """The first record with a caption. Raises `DataError` if there is none."""

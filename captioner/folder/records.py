@@ -13,6 +13,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from captioner.errors import REJECTED, DataError, clip, reason_of
+from captioner.folder.transform import Record
 from captioner.references.tables import csv_rows
 from captioner.results import Caption
 from captioner.surrogates import image_of
@@ -73,7 +74,7 @@ def _check(record: dict[str, Any]) -> None:
             raise ValueError("an alternative is no text")
 
 
-def _is_complete(record: Mapping[str, Any]) -> bool:
+def _is_complete(record: Record) -> bool:
     """Whether it has a caption or an error, and what it has is of the right type."""
     error, keywords = record.get("error", {"code": "", "message": ""}), record.get("keywords", [])
     return (
@@ -150,7 +151,7 @@ def _number(name: str, text: str) -> float:
         raise ValueError(f"{name} is not a number: {clip(text)}; the column may be left out") from None
 
 
-def keywords_of_record(record: Mapping[str, Any]) -> Sequence[str]:
+def keywords_of_record(record: Record) -> Sequence[str]:
     """What the model found in the photo, perhaps nothing, whatever the caption names. For a caption that a
     person wrote, the things that it names."""
     from captioner.words.keywords import keywords_of

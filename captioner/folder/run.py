@@ -15,10 +15,10 @@ from captioner.errors import REJECTED, CaptionerError, DataError, ImageError, Lo
 from captioner.folder.engine import Engine, Loader
 from captioner.folder.items import Done, FolderResult
 from captioner.folder.outputs import Output
-from captioner.folder.outputs.options import Record, unchanged
 from captioner.folder.sources.open import Labelled
 from captioner.folder.sources.source import Source
 from captioner.folder.state import State
+from captioner.folder.transform import Record, Transform, unchanged
 from captioner.images.limits import DEFAULT_LIMITS
 from captioner.options import CaptionOptions
 
@@ -64,7 +64,7 @@ class FolderRun:
         options: CaptionOptions | None = None,
         run_options: RunOptions = RunOptions(),
         *,
-        transform: Callable[[Record], Record] = unchanged,
+        transform: Transform = unchanged,
         listed: Callable[[Iterable[str]], None] | None = None,
         stop: threading.Event | None = None,
     ) -> None:
@@ -82,7 +82,7 @@ class FolderRun:
         """Raises `OutputError` if another run writes this output, `NoImagesError` if there are no images."""
         with ExitStack() as opened:
             path, files = (self._output.state_path, self._output.files) if self._output else (None, ())
-            state = State(path, self._fingerprint(), overwrite=self._run_options.overwrite, outputs=files)
+            state = State(path, self._asked(), overwrite=self._run_options.overwrite, outputs=files)
             self._state = opened.enter_context(state)
             self.total = state.find_images(self._sources)
             self._counts = [str(state.count_of(number)) for number in range(len(self._sources))]
@@ -158,12 +158,12 @@ class FolderRun:
         if self._output:
             self._output.advance(self._state)
 
-    def _fingerprint(self) -> str:
+    def _asked(self) -> str:
         settings = {"model": self._engine.model, **self._engine.settings, **self._options.identity()}
         return json.dumps(settings, sort_keys=True)
 
     def _result(self, done: Done) -> FolderResult:
-        name, outcome = done.loaded.item.found.name, done.outcome
+        name, outcome = done.loaded.item.image.name, done.outcome
         if isinstance(outcome, CaptionerError):
             return FolderResult(name, None, outcome)
         if outcome is not None and self._transform is not unchanged:

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from captioner.errors import CaptionerError, OutputError
 from captioner.files.held_folder import Folder
-from captioner.folder.items import Done, Found, Item
+from captioner.folder.items import Done, Item, ListedImage
 from captioner.folder.records import read_record
 from captioner.folder.sources.source import Source
 from captioner.folder.state_file import not_a_state, open_database, pack, unpack
@@ -43,7 +43,7 @@ WHERE published IS NOT NULL AND name NOT IN (SELECT name FROM listing)
 """
 """Images that are no longer there: of what was written for them, an image of the same content takes over
 what is ours. It has been moved."""
-_CURRENT = "r.asked = :fingerprint AND r.stamp = l.stamp"
+_CURRENT = "r.asked = :asked AND r.stamp = l.stamp"
 """SQL condition: the result is current for the image as listed or read."""
 _DONE = f"FROM listing l JOIN results r USING (name) WHERE {_CURRENT}"
 _PENDING = (
@@ -79,13 +79,13 @@ class State:
     """
 
     def __init__(
-        self, path: Path | None, fingerprint: str, *, overwrite: bool = False, outputs: Iterable[Path] = ()
+        self, path: Path | None, asked: str, *, overwrite: bool = False, outputs: Iterable[Path] = ()
     ) -> None:
-        """`fingerprint` identifies the model and the options: results made with others are not current.
+        """`asked` tells the model and the options as one text: results made with others are not current.
         With `overwrite` all results are discarded, once: an unfinished run that was started with it is
         resumed. Without a path the state is temporary; its file gets no more rights than those of
         `outputs` have that are there."""
-        self.path, self.overwrite, self._fingerprint = path, overwrite, fingerprint
+        self.path, self.overwrite, self._asked = path, overwrite, asked
         self._label = ""
         with self._guard():
             self._connection = open_database(path, outputs)
@@ -131,6 +131,7 @@ class State:
         return own
 
     def get(self, key: str) -> str | None:
+        """A value that an earlier run or this one has set; None if there is none."""
         key = f"{self._label}:{key}" if self._label else key
         with self._guard():
             row = self._query("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
@@ -170,7 +171,7 @@ class State:
             query = "SELECT count(*) FROM listing WHERE source = ?"
             return int(self._query(query, (source,)).fetchone()[0])
 
-    def _found_row(self, number: int, source: Source, rank: int, found: Found) -> tuple[Any, ...]:
+    def _found_row(self, number: int, source: Source, rank: int, found: ListedImage) -> tuple[Any, ...]:
         name = os.fsencode(found.name)
         order = b"%016d" % rank if source.keeps_order else name
         return name, number, order, found.locator, found.stamp, found.problem
@@ -194,9 +195,10 @@ class State:
             self._query("UPDATE results SET asked = '' WHERE failed")
 
     def count_pending(self) -> int:
+        """The number of `pending` images."""
         with self._guard():
             query = f"SELECT count(*) {_PENDING}"
-            return int(self._query(query, {"fingerprint": self._fingerprint, "after": -1}).fetchone()[0])
+            return int(self._query(query, {"asked": self._asked, "after": -1}).fetchone()[0])
 
     def done(self, *, failed: bool = False) -> Iterator[Entry]:
         """The finished images in order, whether or not earlier ones are finished; with `failed`, only those
@@ -207,10 +209,10 @@ class State:
         """The images to be captioned, in order. The state may be changed meanwhile."""
         query = (
             "SELECT l.number, l.source, l.name, l.locator, l.stamp, l.problem,"
-            f" CASE WHEN r.asked = :fingerprint AND NOT r.failed THEN r.digest END {_PENDING}"
+            f" CASE WHEN r.asked = :asked AND NOT r.failed THEN r.digest END {_PENDING}"
         )
         for number, source, name, locator, stamp, problem, digest in self._rows(query):
-            yield Item(number, source, Found(os.fsdecode(name), locator, stamp, problem), digest)
+            yield Item(number, source, ListedImage(os.fsdecode(name), locator, stamp, problem), digest)
 
     def save(self, batch: Sequence[Done], *, words: bool, alternatives: bool) -> None:
         """Save the results of some images in one transaction."""
@@ -222,8 +224,8 @@ class State:
 
     def _save_one(self, done: Done, words: bool, alternatives: bool) -> None:
         loaded, outcome = done.loaded, done.outcome
-        found = loaded.item.found
-        name = os.fsencode(found.name)
+        image = loaded.item.image
+        name = os.fsencode(image.name)
         # The image as it was read is what counts from here on, also for this run.
         self._query("UPDATE listing SET stamp = ? WHERE number = ?", (loaded.stamp, loaded.item.number))
         if outcome is None:
@@ -231,15 +233,15 @@ class State:
             return
         failed = isinstance(outcome, CaptionerError)
         if isinstance(outcome, CaptionerError):
-            record = error_to_dict(found.name, outcome)
+            record = error_to_dict(image.name, outcome)
         else:
-            record = outcome.to_dict(found.name, words=words, alternatives=alternatives)
+            record = outcome.to_dict(image.name, words=words, alternatives=alternatives)
         self._query(
             "INSERT INTO results VALUES (?1, ?2, ?3, ?4, ?5, ?6,"
             " (SELECT published FROM gone WHERE digest = ?3 ORDER BY age DESC LIMIT 1))"
             " ON CONFLICT (name) DO UPDATE SET stamp = excluded.stamp, digest = excluded.digest,"
             " asked = excluded.asked, failed = excluded.failed, record = excluded.record",
-            (name, loaded.stamp, loaded.digest, self._fingerprint, failed, pack(record)),
+            (name, loaded.stamp, loaded.digest, self._asked, failed, pack(record)),
         )
 
     def ready(self, after: int) -> Iterator[Entry]:
@@ -265,7 +267,7 @@ class State:
             with self._guard():
                 rows = self._query(
                     f"{query} ORDER BY l.number LIMIT {_CHUNK}",
-                    {"fingerprint": self._fingerprint, "after": after},
+                    {"asked": self._asked, "after": after},
                 ).fetchall()
             yield from rows
             if len(rows) < _CHUNK:
@@ -273,6 +275,7 @@ class State:
             after = rows[-1][0]
 
     def mark_published(self, name: str, digest: bytes | None) -> None:
+        """Keep the digest of what was written for an image; None for nothing."""
         with self._guard():
             key = os.fsencode(name)
             before = self._query("SELECT published FROM results WHERE name = ?", (key,)).fetchone()

@@ -4,12 +4,11 @@ changing the wording needs no captioning."""
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
 
 from captioner.errors import OptionsError
+from captioner.folder.transform import Record
 from captioner.options import check_style
 from captioner.words.alt_text import alt_text, capitalized, neutral_keywords, sentence, without_opening
 
@@ -62,7 +61,7 @@ class TextOptions:
         text = self.template.format(caption=text, name=path.name, stem=path.stem, folder=folder)
         return f"{self.prefix}{text}{self.suffix}"
 
-    def transform(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+    def transform(self, record: Record) -> Record:
         """The record with its caption reworded, and with alternatives and keywords in the style; failures are
         unchanged."""
         if "caption" not in record:

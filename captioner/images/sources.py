@@ -103,7 +103,8 @@ def read_file(source: ImageInput, limits: ImageLimits = DEFAULT_LIMITS) -> bytes
 
 @contextmanager
 def open_stream(source: Any, limits: ImageLimits) -> Iterator[IO[bytes]]:
-    """A seekable stream over a path, bytes or a file object, with no more bytes than the limit."""
+    """A seekable stream over a path, bytes or a file object, with no more bytes than the limit.
+    Raises an `ImageError` for what cannot be read or is larger."""
     if isinstance(source, Mapping):
         source = _content(source)
     if _is_file_object(source):

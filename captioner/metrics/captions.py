@@ -19,6 +19,7 @@ from captioner.references import CaptionedImage, NoCaptionsError, check_divided,
 from captioner.references.entities import unescape_entities
 from captioner.references.json_text import json_lines, parse_json
 from captioner.references.parquet import parquet_rows
+from captioner.references.sidecars import read_sidecars
 from captioner.references.tables import (
     CAPTION_COLUMNS,
     IMAGE_COLUMNS,
@@ -26,7 +27,6 @@ from captioner.references.tables import (
     first_of,
     is_csv,
     plain_records,
-    read_sidecars,
 )
 from captioner.surrogates import image_of
 

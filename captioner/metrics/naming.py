@@ -53,10 +53,10 @@ def score_naming(captions: Mapping[str, str], words: Mapping[str, Sequence[str]]
         forms = set().union(
             *(forms_of(run) for length in range(1, longest + 1) for run in _runs(caption, length))
         )
-        fits = set().union(*(photos_of[form] for form in forms if form in photos_of))
-        named += key in fits
+        named_by = set().union(*(photos_of[form] for form in forms if form in photos_of))
+        named += key in named_by
         exactly += has_phrase(caption, own[0])
-        chance += len(fits - {key}) / max(1, len(words) - 1)
+        chance += len(named_by - {key}) / max(1, len(words) - 1)
     count = len(words)
     return NamingScores(count, named / count, chance / count, exactly / count)
 

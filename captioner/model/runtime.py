@@ -212,16 +212,16 @@ class Runtime:
         shows = {name: list(shape[1:]) for name, shape in self._encoder.inputs.items()}
         rows, columns = bundle.grid
         takes = {"pixels": [bundle.image_size, bundle.image_size, 3]}
-        fits = shows == (takes if bundle.letterbox is None else {**takes, "mask": [rows * columns]})
+        same = shows == (takes if bundle.letterbox is None else {**takes, "mask": [rows * columns]})
         decoder = self._decoder.graph
         asks = {"tokens", "parents"} | ({"count", "forbidden", "asked"} if self._decoder.chooses else set())
         wants = set(decoder.inputs) - asks
         outputs = decoder.outputs
         answers = set(CHOSEN) <= set(outputs) if self._decoder.chooses else True
-        if not fits or not wants <= set(self._encoder.outputs) or list(outputs)[:2] != _FIRST or not answers:
+        if not same or not wants <= set(self._encoder.outputs) or list(outputs)[:2] != _FIRST or not answers:
             raise BundleError(f"the graphs of the bundle do not keep the contract of format {FORMAT}")
         if [outputs[name][-1] for name in _FIRST] != [len(bundle.vocabulary), rows * columns]:
-            raise BundleError("the graphs of the bundle do not fit its vocabulary and its grid")
+            raise BundleError("the graphs of the bundle do not match its vocabulary and its grid")
 
 
 def default_lanes(cores: int) -> int:

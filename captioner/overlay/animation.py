@@ -19,7 +19,7 @@ from captioner.overlay.canvas import INK, MUTED, Canvas, text_width
 from captioner.overlay.scene import OverlayOptions, Scene, ShownWord, make_scene
 from captioner.overlay.styles import DEFAULT_STYLE, find_style
 from captioner.overlay.styles.style import Field, Style
-from captioner.overlay.text import fit, font_for
+from captioner.overlay.text import font_for, truncate
 from captioner.printable import clean
 from captioner.results import Caption
 
@@ -184,7 +184,7 @@ class _Layout:
         places: list[tuple[float, int]] = []
         x, line = 0.0, 0
         for number, word in enumerate(self.words):
-            self.words[number] = word = fit(word, font_for(word, self.letters), room)
+            self.words[number] = word = truncate(word, font_for(word, self.letters), room)
             width = text_width(word, self.letters)
             if x > 0 and x + width > room:
                 x, line = 0.0, line + 1

@@ -24,9 +24,11 @@ class Canvas:
         """Draw one line of text with its baseline at `baseline`; `anchor` is one of Pillow's."""
         self._draw.text((x, baseline), text, color, texts.font_for(text, size), anchor=anchor)
 
-    def fitted(self, x: float, baseline: float, text: str, size: int, width: float, color: str = INK) -> None:
+    def truncated(
+        self, x: float, baseline: float, text: str, size: int, width: float, color: str = INK
+    ) -> None:
         """Draw text that is cut to `width`."""
-        self.text(x, baseline, texts.fit(text, texts.font_for(text, size), width), size, color)
+        self.text(x, baseline, texts.truncate(text, texts.font_for(text, size), width), size, color)
 
     def photo(self, x: int, y: int, photo: Image.Image, radius: int) -> None:
         """Paste a photo with rounded corners and a hairline, which shows where a white photo ends."""

@@ -82,7 +82,7 @@ def draw_figure(scene: Scene, style: Style) -> Image.Image:
         else:
             size = label_size(grid.panel_width)
             baseline = y + grid.image_height + round(1.25 * size)
-            canvas.fitted(x, baseline, "the photo", size, grid.panel_width, MUTED)
+            canvas.truncated(x, baseline, "the photo", size, grid.panel_width, MUTED)
         canvas.photo(
             x + (room - photo.width) // 2,
             y + (grid.image_height - photo.height) // (1 if small_word else 2),
@@ -146,13 +146,13 @@ def _draw_label(canvas: Canvas, x: int, y: int, grid: Grid, width: int, word: Sh
         canvas.text(x + width, baseline, percent, small, MUTED, anchor="rs")
     else:  # the bar says it too
         room = width
-    canvas.fitted(x, baseline, text, size, room)
+    canvas.truncated(x, baseline, text, size, room)
     thickness = max(2, round(grid.panel_width / 110))
     canvas.bar(x, baseline + round(0.42 * size), width, word.probability, thickness)
     if word.sentinel is not None:
         notes = [f"{word.sentinel:.0%} not from the photo", f"{word.sentinel:.0%} not seen"]
         note = next((one for one in notes if text_width(one, small) <= width), notes[-1])
-        canvas.fitted(x, baseline + round(1.5 * size), note, small, width, MUTED)
+        canvas.truncated(x, baseline + round(1.5 * size), note, small, width, MUTED)
 
 
 def _draw_legend(canvas: Canvas, scene: Scene, style: Style, baseline: int, size: int, margin: int) -> None:
@@ -168,4 +168,4 @@ def _draw_legend(canvas: Canvas, scene: Scene, style: Style, baseline: int, size
     if text_width(f"{full}    {model}", size) <= room:
         canvas.text(canvas.image.width - margin, baseline, model, size, MUTED, anchor="rs")
     legend = full if text_width(full, size) <= room else style.legend
-    canvas.fitted(x, baseline, legend, size, room, MUTED)
+    canvas.truncated(x, baseline, legend, size, room, MUTED)

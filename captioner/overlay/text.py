@@ -1,4 +1,4 @@
-"""Fonts that have the letters of a text, if one is installed, and texts made to fit a width."""
+"""Fonts that have the letters of a text, if one is installed, and texts of a limited width."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _count_missing(font: Font, text: str) -> int:
     return sum(not letter.isspace() and bytes(font.getmask(letter)) == missing for letter in set(text))
 
 
-def fit(text: str, font: Font, width: float) -> str:
+def truncate(text: str, font: Font, width: float) -> str:
     """`text`, truncated with dots to at most `width` pixels."""
     if font.getlength(text) <= width:
         return text
@@ -83,5 +83,5 @@ def wrap(text: str, font: Font, width: float) -> list[str]:
         if lines and font.getlength(longer) <= width:
             lines[-1] = longer
         else:
-            lines.append(fit(word, font, width))
+            lines.append(truncate(word, font, width))
     return lines

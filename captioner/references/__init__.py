@@ -5,7 +5,8 @@
 - CSV with the columns `image` and `caption` (or other usual names), JSON lines with the same names
   (`captioner.references.tables`), such as the metadata of Hugging Face's image folders; a JSON list of such
   objects, or `{"a.jpg": "caption"}`;
-- a folder of images with text files beside them, or with such metadata in it.
+- a folder of images with text files beside them (`captioner.references.sidecars`), or with such metadata in
+  it.
 
 Images with words instead of captions are read by `captioner.references.labels`.
 """
@@ -25,7 +26,8 @@ from captioner.references.entities import unescape_entities
 from captioner.references.flickr import parse_tokens
 from captioner.references.image import CaptionedImage, image_key
 from captioner.references.labels import LABELS, read_classes, read_labels
-from captioner.references.tables import NoCaptionsError, is_csv, parse_csv, parse_lines, read_sidecars
+from captioner.references.sidecars import NoCaptionsError, read_sidecars
+from captioner.references.tables import is_csv, parse_csv, parse_lines
 from captioner.words.tokens import find_unspaced
 
 __all__ = [

@@ -102,9 +102,9 @@ class ImageFiles:
         paths = (folder / name for folder in self._folders)
         return {str(path): partial(read_file, path) for path in paths if _is_file(path)}
 
-    def _in_archives(self, name: str, fits: Callable[[str], bool]) -> _Found:
+    def _in_archives(self, name: str, matches: Callable[[str], bool]) -> _Found:
         members = self._members.get(PurePosixPath(name).name, ())
-        return {str(member): member.read for member in members if fits(member.name)}
+        return {str(member): member.read for member in members if matches(member.name)}
 
 
 def _is_file(path: Path) -> bool:

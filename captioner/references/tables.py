@@ -1,4 +1,4 @@
-"""Captions in CSV, JSON lines, and text files beside their photos."""
+"""Captions in CSV and JSON lines."""
 
 from __future__ import annotations
 
@@ -13,20 +13,10 @@ from typing import Any
 
 from captioner.errors import REJECTED, DataError, clip
 from captioner.images.suffixes import PICTURES
-from captioner.images.xmp import (
-    ALT_TEXT,
-    DESCRIPTION,
-    is_of_camera,
-    items_of,
-    read_packets,
-    sidecar_extension,
-)
 from captioner.printable import counted
-from captioner.references.bounded import MAX_SIDECAR_BYTES, read_text
 from captioner.references.cells import unescape_path, unescape_text
 from captioner.references.image import CaptionedImage
 from captioner.references.json_text import json_lines
-from captioner.references.listing import list_images
 from captioner.surrogates import image_of, restore_surrogates
 
 IMAGE_COLUMNS = (
@@ -38,17 +28,11 @@ _OF_MODEL = ("model", "log_prob", "error")
 """Fields of the records that `captioner batch` writes."""
 _NEEDED = {"image", "caption", "split"}
 """Columns that every row must reach: a caption with a line break but no quotes would be cut."""
-SIDECAR_SUFFIXES = (".txt", ".caption")
-XMP_SUFFIX = ".xmp"
 _DELIMITERS = ",;\t|"
 _SEPARATOR = re.compile(rf'"?sep=([{_DELIMITERS}])"?')
 _NUMBERED = re.compile(r"(caption|comment|text|sentence)[ _.-]?\d+")
 """A column for one of several captions."""
 _LOG = logging.getLogger(__name__)
-
-
-class NoCaptionsError(DataError):
-    """A folder has no captions."""
 
 
 def is_csv(path: Path, text: str) -> bool:
@@ -198,61 +182,6 @@ def _captions(record: Mapping[str, Any]) -> list[str] | None:
 def first_of(record: Mapping[str, Any], names: Iterable[str]) -> Any:
     """The first of these fields that a record has, else None."""
     return next((record[name] for name in names if name in record), None)
-
-
-def read_sidecars(folder: Path, *, xmp_texts: int = 0) -> list[CaptionedImage]:
-    """The images of a folder that have a text file beside them, one caption on each line: `a.jpg.txt` for
-    `a.jpg`, or `a.txt`, which belongs to the first of the images that could have it; likewise `.caption`, and
-    at most so many of the description and the alt text in `.xmp`. Raises `DataError`."""
-    suffixes = (*SIDECAR_SUFFIXES, *([XMP_SUFFIX] if xmp_texts else []))
-    found, used = [], set[Path]()
-    for name in list_images(folder):
-        image = folder / name
-        for beside in (
-            place
-            for suffix in suffixes
-            for place in (image.with_name(image.name + suffix), image.with_suffix(suffix))
-        ):
-            is_new = beside.is_file() and beside not in used
-            captions = _read_sidecar(beside, image, xmp_texts) if is_new else []
-            if captions:
-                used.add(beside)
-                found.append(CaptionedImage(name, tuple(captions), ""))
-                break
-        else:
-            found.append(CaptionedImage(name, (), ""))
-    if not used:
-        metadata = min((*folder.glob("metadata.*"), *folder.glob("*/metadata.*")), default=None)
-        hint = f"; if they are in {metadata}, give that file, as CSV or JSON lines" if metadata else ""
-        raise NoCaptionsError(f"{folder}: no image has a text file with a caption beside it{hint}")
-    return found
-
-
-def _read_sidecar(path: Path, image: Path, xmp_texts: int) -> list[str]:
-    if path.suffix == XMP_SUFFIX:
-        return _read_xmp(path, image)[:xmp_texts]
-    lines = read_text(path, MAX_SIDECAR_BYTES).split("\n")
-    return [line.strip() for line in lines if line.strip()]
-
-
-def _read_xmp(path: Path, image: Path) -> list[str]:
-    """The captions in a file that programs write for many purposes: one that cannot be read has none."""
-    try:
-        text = read_text(path, MAX_SIDECAR_BYTES, wanted="not XMP")
-    except DataError as error:
-        _LOG.warning("%s", error)
-        return []
-    packets = list(read_packets(text.encode()))
-    if text and not packets:
-        _LOG.warning("%s: not XMP that can be read", path)
-    if any(sidecar_extension(one) not in ("", image.suffix[1:].lower()) for one in packets):
-        return []
-    defaults = (
-        next((text for one in packets for text in items_of(one, name)), "")
-        for name in (DESCRIPTION, ALT_TEXT)
-    )
-    captions = (" ".join(text.split()) for text in defaults)
-    return list(dict.fromkeys(caption for caption in captions if not is_of_camera(caption)))
 
 
 class _Images:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from captioner.retrieval.index import CaptionIndex, CaptionText, Found
+from captioner.retrieval.index import CaptionIndex, CaptionText, Match
 from captioner.retrieval.query import Query
 
-__all__ = ["CaptionIndex", "CaptionText", "Found", "Query"]
+__all__ = ["CaptionIndex", "CaptionText", "Match", "Query"]

@@ -33,7 +33,7 @@ class CaptionText:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Match:
     """A photo that was found."""
 
     photo: CaptionText
@@ -57,7 +57,7 @@ class CaptionIndex:
                 self._weights[base(word)][number] = 1.0
         self._mean_length = sum(self._lengths) / max(1, len(self._photos)) or 1.0
 
-    def find(self, text: str) -> list[Found]:
+    def find(self, text: str) -> list[Match]:
         """The photos that have some of the words and all of the phrases of a query, best first; of equal ones
         the earlier. Raises `OptionsError` for an empty query."""
         query = Query.parse(text)
@@ -77,7 +77,7 @@ class CaptionIndex:
         scores = self._score(query.words)
         if query.phrases:
             scores = {number: 1.0 + scores.get(number, 0.0) for number in left}
-        found = [Found(self._photos[number], scores[number]) for number in left if number in scores]
+        found = [Match(self._photos[number], scores[number]) for number in left if number in scores]
         return sorted(found, key=lambda one: -one.score)
 
     def _score(self, words: Sequence[str]) -> dict[int, float]:

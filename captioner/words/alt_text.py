@@ -52,7 +52,7 @@ _STOPS = {
     r"[\p{Script=Thai}\p{Script=Lao}]$": "",
     r"[\p{L}\p{M}\p{N}]$": ".",
 }
-"""The full stops after texts that end so; the first pattern that fits counts."""
+"""The full stops after texts that end so; the first pattern that matches counts."""
 
 _DOTTED = re.compile("[ığ]")
 """Letters of Turkish and its kin, in which the capital of "i" is "İ"."""

@@ -77,9 +77,9 @@ def is_settled(words: Sequence[str]) -> bool:
 
 
 def agreed(words: Sequence[str], before: str = "") -> list[str]:
-    """The words of a caption, after the word `before`, with articles that fit their nouns, or nouns that fit
-    their articles."""
-    fitting = list(words)
+    """The words of a caption, after the word `before`, with articles that agree with their nouns, or
+    nouns with their articles."""
+    agreeing = list(words)
     for place, word in enumerate(words):
         if word not in ARTICLES:
             continue
@@ -89,14 +89,14 @@ def agreed(words: Sequence[str], before: str = "") -> list[str]:
         name, after = (*words[noun : noun + 2], "", "")[:2]
         alone = _lacks_article(name) and _ends(name, after)
         if alone and name in _PERSONS:
-            [fitting[noun]] = singulars(name)
+            [agreeing[noun]] = singulars(name)
         elif alone:
-            fitting[place] = "some"
+            agreeing[place] = "some"
             if is_plural(name) and after in _OF_SEVERAL:
-                fitting[noun + 1] = _OF_SEVERAL[after]
+                agreeing[noun + 1] = _OF_SEVERAL[after]
             continue
-        fitting[place] = article(word, (*fitting[place + 1 :], "")[0])
-    return fitting
+        agreeing[place] = article(word, (*agreeing[place + 1 :], "")[0])
+    return agreeing
 
 
 def _noun(words: Sequence[str]) -> int:

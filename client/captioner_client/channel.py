@@ -176,7 +176,7 @@ def _read(options: ClientOptions, name: str) -> bytes | None:
 
 def make_target(addresses: Sequence[str]) -> str:
     """A gRPC target: one address becomes a DNS name that gRPC resolves repeatedly; several become a fixed
-    list of IP addresses."""
+    list of IP addresses. Raises `OptionsError` for addresses that cannot be used."""
     if len(addresses) == 1:
         if addresses[0].startswith("unix:"):
             return addresses[0]

@@ -94,7 +94,7 @@ _HTTP_STATUS = "http2 header with status: "
 """What gRPC says of an answer that is not gRPC's."""
 _TOO_LARGE = f"{_HTTP_STATUS}413"
 _LASTING = re.compile(rf"{_HTTP_STATUS}(?!408|413)[34]")
-"""Redirections and refusals, such as 404: what a proxy would answer every time."""
+"""Redirections and errors, such as 404: what a proxy would answer every time."""
 _PROXY = "a proxy before the server"
 
 

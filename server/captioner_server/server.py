@@ -69,7 +69,7 @@ class CaptionServer:
         self.state = ServerState(_RETRY_AFTER_S)
         self.metrics.serving.set_function(lambda: float(self.state.serving and not self.state.stalled))
         self.models = Models(options, self.metrics, self._report)
-        self.door = Door(self.state, options, self.models.refusal)
+        self.door = Door(self.state, options, self.models.rejection)
         self._expiries: Sequence[datetime] = ()
         if (tokens := self.door.tokens) is not None:
             self.metrics.unusable_files.labels("tokens").set_function(lambda: float(tokens.unusable))
@@ -231,7 +231,7 @@ def _channel_options(options: ServerOptions) -> Sequence[tuple[str, int]]:
         ("grpc.server.max_pending_requests", _MAX_PENDING_CALLS),
         ("grpc.server.max_pending_requests_hard_limit", _MAX_PENDING_CALLS),
         ("grpc.max_concurrent_streams", min(options.max_calls, _MAX_CONNECTION_CALLS)),
-        # Otherwise gRPC refuses calls of well-behaved clients that begin one as soon as another has ended.
+        # Otherwise gRPC rejects calls of well-behaved clients that begin one as soon as another has ended.
         ("grpc.http.overload_protection", 0),
         # Without bandwidth probes, gRPC buffers 64 KiB of a message that is not read yet, not megabytes that
         # the budget does not count. Messages that are read arrive as fast.

@@ -128,8 +128,8 @@ class _Files:
         self._used = self._seen = self._read()
 
     def context(self) -> ssl.SSLContext:
-        """Raises `ServerStartError` for files that cannot be read, are not PEM, or do not fit together, and
-        for keys of a type that gRPC cannot use."""
+        """Raises `ServerStartError` for files that cannot be read, are not PEM, or do not belong together,
+        and for keys of a type that gRPC cannot use."""
         for path in filter(None, (self._certificate, self._key, self._client_ca)):
             try:
                 read_whole(path)  # `ssl` would wait for a pipe

@@ -18,7 +18,7 @@ from captioner.cli import main as command_line
 from captioner.cli import parser
 from captioner.cli.main import main
 from captioner.cli.parser import COMMANDS
-from captioner.cli.version_refusals import refusal
+from captioner.cli.version_conflicts import conflict
 
 PHOTO = str(Path(__file__).parents[2] / "examples" / "cat.jpg")
 HEAVY = ("numpy", "PIL", "onnxruntime", "torch", "grpc", "rich")
@@ -107,7 +107,7 @@ sys.exit(main(sys.argv[1:]))
 """
     done = run_python(code, "serve", "--model", str(tiny_bundle), "--device", "cpu", "--port", "0")
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
-    assert "grpcio-health-checking does not fit grpcio 1.76.0: pip install 'grpcio>=" in done.stderr
+    assert "grpcio-health-checking conflicts with grpcio 1.76.0: pip install 'grpcio>=" in done.stderr
 
 
 def test_code_that_is_newer_than_protobuf_names_its_package() -> None:
@@ -117,11 +117,11 @@ def test_code_that_is_newer_than_protobuf_names_its_package() -> None:
         version.ValidateProtobufRuntimeVersion(
             version.DOMAIN, 99, 1, 0, version.SUFFIX, "grpc_health/v1/health.proto"
         )
-    said = refusal(raised.value)
+    said = conflict(raised.value)
     assert said and said.startswith(
-        f"grpcio-health-checking does not fit protobuf {importlib.metadata.version('protobuf')}: pip"
+        f"grpcio-health-checking conflicts with protobuf {importlib.metadata.version('protobuf')}: pip"
     )
-    assert "'protobuf>=99.1.0'" in said and refusal(RuntimeError("another")) is None
+    assert "'protobuf>=99.1.0'" in said and conflict(RuntimeError("another")) is None
 
 
 def test_a_base_install_says_what_to_install(tiny_bundle: Path) -> None:

@@ -257,10 +257,10 @@ def test_a_vocabulary_that_is_not_text(copy: Path) -> None:
         (lambda f: shutil.copy(f / "encoder.onnx", f / "decoder.onnx"), "do not keep the contract"),
         (lambda f: shutil.copy(f / "decoder.onnx", f / "encoder.onnx"), "do not keep the contract"),
         (lambda f: change(f, lambda m: m["image"].update(size=32)), "do not keep the contract"),
-        (lambda f: change(f, lambda m: m.update(grid=[4, 5])), "do not fit its vocabulary and its grid"),
+        (lambda f: change(f, lambda m: m.update(grid=[4, 5])), "do not match its vocabulary and its grid"),
         (
             lambda f: (f / "vocabulary.txt").open("a").write("zebra\n"),
-            "do not fit its vocabulary and its grid",
+            "do not match its vocabulary and its grid",
         ),
     ],
 )

@@ -173,7 +173,7 @@ def test_nothing_is_computed_that_is_not_used(
 
     monkeypatch.setattr(FrozenPart, "views", watch_views)
     monkeypatch.setattr(Bundle, "load", watch_load)
-    monkeypatch.setattr("captioner.training.corrections.learn.MOST_EPOCHS", 1)
+    monkeypatch.setattr("captioner.training.corrections.pupil.MOST_EPOCHS", 1)
     given = corrections(tmp_path / "c.jsonl", {"00.png": "a red thing", "03.png": "a vermilion thing"})
     lesson = read_lesson(data / "images", given, start)
     teach(lesson, tmp_path / "taught", start=start, name="x", force=True)
@@ -187,7 +187,7 @@ def test_few_corrected_photos_may_be_damaged(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("captioner.training.corrections.learn.MOST_EPOCHS", 1)
+    monkeypatch.setattr("captioner.training.corrections.pupil.MOST_EPOCHS", 1)
     photos = shutil.copytree(data / "images", tmp_path / "photos")
     for name in ("01.png", "29.png"):  # corrected, and not
         (photos / name).write_bytes(b"no image")
@@ -269,7 +269,7 @@ def test_the_embedded_model_learns_captions_of_new_words(tmp_path: Path) -> None
 def test_known_words_that_are_far_from_likely_are_learnt(
     data: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("captioner.training.corrections.learn.PATIENCE", 1)
+    monkeypatch.setattr("captioner.training.corrections.pupil.PATIENCE", 1)
     words = Bundle.load(start).vocabulary.words
     photos = {"00.png": f"a {words[-1]} thing", "03.png": f"two {words[-2]} squares"}
     models, rows = [start], []
@@ -291,7 +291,7 @@ def test_the_first_of_several_captions_is_learnt_and_this_is_said(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("captioner.training.corrections.learn.MOST_EPOCHS", 1)
+    monkeypatch.setattr("captioner.training.corrections.pupil.MOST_EPOCHS", 1)
     table = tmp_path / "c.csv"
     table.write_text("image,caption\n00.png,a vermilion thing\n00.png,a teal thing\n01.png,an ochre thing\n")
     arguments = ["teach", str(data / "images"), str(table), "-o", str(tmp_path / "new"), "--force"]
@@ -309,7 +309,7 @@ def test_many_corrections_share_keys(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("captioner.training.corrections.learn.MOST_KEYS", 3)
-    monkeypatch.setattr("captioner.training.corrections.learn.MOST_STEPS", 200)
+    monkeypatch.setattr("captioner.training.corrections.pupil.MOST_STEPS", 200)
     given = corrections(tmp_path / "c.jsonl", {f"{n:02}.png": "a vermilion thing" for n in range(0, 20, 2)})
     folder = tmp_path / "bundle"
     arguments = ["teach", str(data / "images"), str(given), "-o", str(folder), "--model", str(start)]

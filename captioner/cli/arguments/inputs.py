@@ -176,7 +176,7 @@ class Inputs:
     def _open(self, name: str) -> ImageInput | ImageError:
         if name == "-":
             if not self._stdin:
-                self._stdin.append(_read_stdin(self.limits.max_bytes + 1))  # one more: refused
+                self._stdin.append(_read_stdin(self.limits.max_bytes + 1))  # one more: rejected
             return self._stdin[0]
         if is_url(name) and not os.path.lexists(name):
             return self._fetch(name)

@@ -196,8 +196,8 @@ def make_transform(
     """The function that turns a record into the one to write. Records of an earlier run have their
     confidence and need no calibration."""
     from captioner.folder.confidence import ConfidenceFilter
-    from captioner.folder.outputs.options import unchanged
     from captioner.folder.text import TextOptions
+    from captioner.folder.transform import unchanged
 
     reword = unchanged if request.text == TextOptions() else request.text.transform
     believe = unchanged

@@ -41,7 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--json", action="store_true", help="print a JSON object")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only the figures")
-    parser.add_argument("--server", help=argparse.SUPPRESS)  # is refused with the reason
+    parser.add_argument("--server", help=argparse.SUPPRESS)  # is rejected with the reason
     add_search_arguments(parser)
     add_local_arguments(parser)
 

@@ -19,6 +19,7 @@ from captioner.cli.arguments.corrections import DEFAULT, corrections_of
 from captioner.cli.arguments.inputs import add_root_argument
 from captioner.cli.arguments.model import LocalModel, add_device_argument, add_model_argument
 from captioner.cli.arguments.values import port
+from captioner.cli.gallery_page import PageRequest, find_source, write_page
 from captioner.cli.output import say
 from captioner.errors import OptionsError
 from captioner.model.installed import used_model
@@ -145,17 +146,16 @@ def demonstrate(request: Request) -> int:
 
 def open_review(request: Request, folder: Path, limits: ImageLimits) -> Gallery:
     """Write the gallery of the photos into a folder, and open the file of decisions."""
-    from captioner.cli.commands import gallery
     from captioner.folder.corrections import CorrectionsFile
     from captioner.options import CaptionOptions
     from captioner.overlay.gallery import GalleryOptions
     from captioner_server.http.pages.gallery import DECISIONS, Gallery
 
     assert request.source
-    from_folder, root = gallery.find_source(request.source, request.images)
+    from_folder, root = find_source(request.source, request.images)
     decisions = CorrectionsFile(request.corrections or corrections_of(request.source))
     model = LocalModel(bundle=request.bundle, device=request.device, limits=limits)
-    asked = gallery.Request(
+    asked = PageRequest(
         source=request.source,
         from_folder=from_folder,
         root=root,
@@ -166,6 +166,6 @@ def open_review(request: Request, folder: Path, limits: ImageLimits) -> Gallery:
         quiet=False,
         corrections=None,  # the page reads them from the server
     )
-    summary = gallery.write_page(asked)
+    summary = write_page(asked)
     say(f"decisions are kept in {decisions.path}")
     return Gallery(summary.page, decisions)

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from captioner.cli.arguments.scoring import REFERENCES_HELP, add_meteor_arguments, load_meteor
 from captioner.cli.arguments.values import given_flags, named
 from captioner.cli.output import say
+from captioner.cli.scores import comparison_to_json, print_comparison, print_scores, scores_to_json
 from captioner.cli.table import print_table
-from captioner.errors import DataError, OptionsError, how_to_install
+from captioner.errors import DataError, OptionsError
 from captioner.printable import counted, printable
 
 if TYPE_CHECKING:
-    from captioner.metrics import Comparison, Meteor, Scores
     from captioner.references import CaptionedImage
 
-REFERENCES_HELP = (
-    "captions that people wrote: JSON of Karpathy or COCO, Flickr8k tokens, CSV with the columns image and "
-    "caption, JSON lines (corrections of a gallery, too), or a folder of photos with text files"
-)
 _SAMPLES, _MOST_SAMPLES, _SEED = 1000, 100_000, 0
 _CAPTION_OPTIONS = ("compare", "split_list", "meteor_data", "no_meteor", "samples", "seed")
 """Options for references that are captions, not labels."""
@@ -107,20 +104,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--seed", type=int, metavar="N", help=f"seed of the bootstrap ({_SEED})")
 
 
-def add_meteor_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `--meteor-data` and `--no-meteor`; None if they are not given."""
-    meteor = parser.add_mutually_exclusive_group()
-    meteor.add_argument(
-        "--meteor-data",
-        type=named,
-        metavar="FOLDER",
-        help="METEOR 1.5's archive and paraphrases (default: those of an installed pycocoevalcap)",
-    )
-    meteor.add_argument(
-        "--no-meteor", action="store_true", default=None, help="leave out METEOR, which takes seconds"
-    )
-
-
 def run(args: argparse.Namespace) -> int:
     return score(Request.read(args))
 
@@ -155,16 +138,16 @@ def score(request: Request) -> int:
     if len(systems) == 1:
         scores = evaluate_captions(systems[0], references, **options)
         if request.as_json:
-            print(json.dumps(score_record(scores)))
+            print(json.dumps(scores_to_json(scores)))
         else:
             print_scores(scores)
     else:
         comparison = compare_captions(systems[0], systems[1], references, **options)
         if request.as_json:
-            print(json.dumps(_comparison_record(comparison)))
+            print(json.dumps(comparison_to_json(comparison)))
         else:
             names = [printable(Path(path).name) for path in (request.captions, request.compare) if path]
-            _print_comparison(comparison, names)
+            print_comparison(comparison, names)
     return 0
 
 
@@ -190,19 +173,6 @@ def _read(
         raise DataError(f"{error} (the order is CAPTIONS REFERENCES: are they exchanged?)") from None
 
 
-def load_meteor(data: str | None) -> Meteor:
-    """METEOR with the data of this folder, or of pycocoevalcap; says on stderr which variant it is.
-
-    Raises `DataError`."""
-    from captioner.metrics import Meteor
-    from captioner.metrics.tables import label
-
-    meteor = Meteor.load(data)
-    if meteor.key != "meteor":
-        say(f"{label(meteor.key)}; for METEOR 1.5: {how_to_install('metrics')}")
-    return meteor
-
-
 def _score_names(request: Request) -> int:
     """Score captions against labels."""
     from captioner.metrics.naming import score_naming
@@ -221,65 +191,3 @@ def _score_names(request: Request) -> int:
     rows = [[label(name), f"{value:.2f}"] for name, value in scores.to_dict().items() if name != "images"]
     print_table([counted(scores.photos, "image"), "share"], rows)
     return 0
-
-
-def score_record(scores: Scores) -> dict[str, Any]:
-    """The JSON object for `--json`."""
-    return {
-        **scores.to_dict(),
-        "intervals": {name: _times_100(interval) for name, interval in scores.intervals.items()},
-    }
-
-
-def _comparison_record(comparison: Comparison) -> dict[str, Any]:
-    return {
-        "first": score_record(comparison.first),
-        "second": score_record(comparison.second),
-        "differences": {
-            name: {
-                "value": round(100 * difference.value, 4),
-                "interval": _times_100(difference.interval),
-                "p_value": round(difference.p_value, 4),
-            }
-            for name, difference in comparison.differences.items()
-        },
-    }
-
-
-def _times_100(interval: tuple[float, float]) -> list[float]:
-    return [round(100 * bound, 4) for bound in interval]
-
-
-def print_scores(scores: Scores) -> None:
-    """Print a table to stdout."""
-    from captioner.metrics.tables import interval, label, statistics
-
-    rows = [
-        [label(name), f"{100 * value:.2f}", interval(scores.intervals[name])]
-        for name, value in scores.values.items()
-    ]
-    print_table(
-        [counted(scores.images, "image"), "score", "95% interval"],
-        rows,
-        list(map(list, statistics(scores).items())),
-    )
-
-
-def _print_comparison(comparison: Comparison, names: Sequence[str]) -> None:
-    from captioner.metrics.tables import interval, label, statistics
-
-    first, second = comparison.first, comparison.second
-    rows = [
-        [
-            label(name),
-            f"{100 * first.values[name]:.2f}",
-            f"{100 * second.values[name]:.2f}",
-            f"{100 * difference.value:+.2f}",
-            interval(difference.interval, "+.2f"),
-            f"{difference.p_value:.3f}",
-        ]
-        for name, difference in comparison.differences.items()
-    ]
-    heads = [counted(first.images, "image"), *names, "change", "95% interval", "p"]
-    others = statistics(second)
-    print_table(heads, rows, [[name, value, others[name]] for name, value in statistics(first).items()])

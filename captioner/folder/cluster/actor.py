@@ -6,7 +6,7 @@ import io
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,10 +19,11 @@ from captioner.folder.cluster.parts import PartFolder
 from captioner.folder.cluster.shards import Shard
 from captioner.folder.engine import Loader, LocalEngine
 from captioner.folder.items import Item
-from captioner.folder.outputs.options import OutputOptions, Record, unchanged
+from captioner.folder.outputs.options import OutputOptions
 from captioner.folder.outputs.parquet import write_parquet
 from captioner.folder.run import read_error
 from captioner.folder.sources.uris import open_place
+from captioner.folder.transform import Transform, unchanged
 from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
 from captioner.options import CaptionOptions
 from captioner.results import Caption, error_to_dict
@@ -40,7 +41,7 @@ class Job:
     options: CaptionOptions
     limits: ImageLimits = DEFAULT_LIMITS
     ray: RayOptions = field(default_factory=RayOptions)
-    transform: Callable[[Record], Record] = unchanged
+    transform: Transform = unchanged
 
     def __post_init__(self) -> None:
         for name, place in (("uri", self.uri), ("out", self.out)):
@@ -64,7 +65,7 @@ class ShardCaptioner:
         except CaptionerError as error:
             failed, problem = {}, str(error)
         return {
-            "images": np.array([len(shard.found)]),
+            "images": np.array([len(shard.images)]),
             "failed": np.array([json.dumps(failed)]),
             "problem": np.array([json.dumps(problem)]),
         }
@@ -100,11 +101,11 @@ class ShardCaptioner:
         self._is_open = True
 
     def _caption(self, shard: Shard) -> Iterator[dict[str, Any]]:
-        items = (Item(number, 0, found) for number, found in enumerate(shard.found))
+        items = (Item(number, 0, image) for number, image in enumerate(shard.images))
         options = self._job.options
         for part in self._engine.run(items, self._loader, options, threading.Event()):
             for done in part:
-                name = done.loaded.item.found.name
+                name = done.loaded.item.image.name
                 if isinstance(done.outcome, CaptionerError):
                     yield error_to_dict(name, done.outcome)
                 elif isinstance(done.outcome, Caption):

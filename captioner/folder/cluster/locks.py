@@ -51,7 +51,7 @@ class _Lease:
         self._folder.put(self._name, b"0")
         try:
             if self._others():
-                raise self._refusal()
+                raise self._taken()
         except BaseException:
             self._folder.remove(self._name)
             raise
@@ -75,7 +75,7 @@ class _Lease:
             time.sleep(min(1.0, LEASE_S / 8))
             now = self._others()
             if any(content != known.get(name) for name, content in now.items()):
-                raise self._refusal()
+                raise self._taken()
             known = now
         for name in known:
             self._folder.remove(name)
@@ -85,7 +85,7 @@ class _Lease:
         contents = {name: self._folder.read(name) for name in names}
         return {name: content for name, content in contents.items() if content is not None}
 
-    def _refusal(self) -> OutputError:
+    def _taken(self) -> OutputError:
         return OutputError(f"another run is writing this output ({shown(self._folder.uri)})")
 
     def _live(self) -> None:

@@ -78,8 +78,8 @@ class RayRun:
         self._parts.create()
         with ExitStack() as opened:
             opened.enter_context(hold(self._parts, self._report))
-            fingerprint = json.dumps([*self._settings, self._count_overwrites()], sort_keys=True)
-            self._shards = cut(found, fingerprint, self._job.ray.images_a_shard)
+            asked = json.dumps([*self._settings, self._count_overwrites()], sort_keys=True)
+            self._shards = cut(found, asked, self._job.ray.images_a_shard)
             wanted = {shard.file for shard in self._shards}
             there = wanted & self._parts.names()
             # A low confidence was asked for, and is no failure.
@@ -92,7 +92,7 @@ class RayRun:
             done = {name for name in failed if not (self._retry_failed and failed[name])}
             self._pending = [shard for shard in self._shards if shard.file not in done]
             self.total = len(found)
-            self.left = sum(len(shard.found) for shard in self._pending)
+            self.left = sum(len(shard.images) for shard in self._pending)
             self.failed = sum(failed[name] for name in done)
             self._open = opened.pop_all()
         return self

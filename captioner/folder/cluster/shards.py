@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from captioner.folder.items import Found, digest_of
+from captioner.folder.items import ListedImage, digest_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,20 +17,21 @@ class Shard:
     images, the model and the options: a change of any changes the name."""
 
     file: str
-    found: tuple[Found, ...]
+    images: tuple[ListedImage, ...]
 
     def to_json(self) -> str:
         """JSON, since Ray tables hold plain values."""
-        return json.dumps([self.file, [[one.name, one.stamp, one.problem] for one in self.found]])
+        return json.dumps([self.file, [[one.name, one.stamp, one.problem] for one in self.images]])
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         file, rows = json.loads(text)
-        return cls(file, tuple(Found(name, os.fsencode(name), *rest) for name, *rest in rows))
+        return cls(file, tuple(ListedImage(name, os.fsencode(name), *rest) for name, *rest in rows))
 
 
-def cut(found: Sequence[Found], fingerprint: str, images_a_shard: int) -> list[Shard]:
-    """Cut into non-empty shards of about `images_a_shard` images at most.
+def cut(found: Sequence[ListedImage], asked: str, images_a_shard: int) -> list[Shard]:
+    """Cut into non-empty shards of about `images_a_shard` images at most. `asked` tells the model and the
+    options.
 
     The hash of its name assigns an image to a shard, and the number of shards is a power of two: additional
     images change only their own shards until the total doubles.
@@ -38,19 +39,19 @@ def cut(found: Sequence[Found], fingerprint: str, images_a_shard: int) -> list[S
     count = 1
     while count * images_a_shard < len(found):
         count *= 2
-    members: list[list[Found]] = [[] for _ in range(count)]
+    members: list[list[ListedImage]] = [[] for _ in range(count)]
     for one in found:
         members[int.from_bytes(_hash(one.name)[:8]) % count].append(one)
     return [
-        Shard(_file_name(number, count, part, fingerprint), tuple(sorted(part, key=lambda one: one.name)))
+        Shard(_file_name(number, count, part, asked), tuple(sorted(part, key=lambda one: one.name)))
         for number, part in enumerate(members)
         if part
     ]
 
 
-def _file_name(number: int, count: int, found: Sequence[Found], fingerprint: str) -> str:
+def _file_name(number: int, count: int, found: Sequence[ListedImage], asked: str) -> str:
     lines = sorted(f"{one.name}\0{one.stamp}" for one in found)
-    digest = _hash("\n".join([fingerprint, *lines])).hex()[:16]
+    digest = _hash("\n".join([asked, *lines])).hex()[:16]
     return f"part-{number:05}-of-{count:05}-{digest}.parquet"
 
 

@@ -99,7 +99,8 @@ def format_by_name(place: str | Path) -> str | None:
 
 
 def choose_format(place: str | Path, name: str | None = None) -> str:
-    """The requested format, or the one implied by the suffix of the output; for a folder without one, txt."""
+    """The requested format, or the one implied by the suffix of the output; for a folder without one, txt.
+    Raises `OptionsError` for an unknown format, and where the output cannot have it."""
     path = Path(place)
     chosen = name or format_by_name(place)
     if name is None and is_folder(place):

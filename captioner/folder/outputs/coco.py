@@ -9,10 +9,11 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from captioner.errors import OptionsError
-from captioner.folder.outputs.options import OutputOptions, Record
+from captioner.folder.outputs.options import OutputOptions
 from captioner.folder.outputs.place import Place, beside, claim
 from captioner.folder.outputs.table import Table
 from captioner.folder.state import State
+from captioner.folder.transform import Record
 from captioner.references import image_key
 from captioner.surrogates import to_unicode
 

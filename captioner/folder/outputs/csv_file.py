@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import IO, Any
 
-from captioner.folder.outputs.options import Record
 from captioner.folder.outputs.table import COLUMNS, Table, flatten
 from captioner.folder.records import keywords_of_record
+from captioner.folder.transform import Record
 from captioner.references.cells import escape_path, escape_text
 
 _QUOTED = re.compile(r'[",;\t\r\n]')

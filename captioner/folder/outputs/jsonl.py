@@ -11,10 +11,11 @@ from typing import IO
 from captioner.files.destination import open_stream, writing
 from captioner.files.held_folder import Folder
 from captioner.files.partial import Partial, remove_stale
-from captioner.folder.outputs.options import OutputOptions, unchanged
+from captioner.folder.outputs.options import OutputOptions
 from captioner.folder.outputs.place import check_folder, claim, find_state
 from captioner.folder.records import keywords_of_record
 from captioner.folder.state import Entry, State
+from captioner.folder.transform import unchanged
 from captioner.surrogates import to_unicode
 
 

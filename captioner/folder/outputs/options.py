@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from captioner.errors import CaptionerError
-
-Record = Mapping[str, Any]
-
-
-def unchanged(record: Record) -> Record:
-    return record
+from captioner.folder.transform import Transform, unchanged
 
 
 def ignore(name: str, error: CaptionerError) -> None:
@@ -28,7 +22,7 @@ class OutputOptions:
     alternatives: bool = False
     grid: tuple[int, int] | None = None
     """Rows and columns of the maps, if requested; None if they differ between photos."""
-    transform: Callable[[Record], Record] = unchanged
+    transform: Transform = unchanged
     """Turns the record as the model gave it into the one to write."""
     root: Path | None = None
     """The folder that names are relative to, if there is one."""

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from captioner.folder.outputs.options import OutputOptions, Record
+from captioner.folder.outputs.options import OutputOptions
 from captioner.folder.outputs.table import Table, flatten
+from captioner.folder.transform import Record
 from captioner.references.parquet import import_pyarrow
 
 ROWS_A_GROUP = 1000

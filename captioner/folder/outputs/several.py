@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from captioner.errors import OptionsError, OutputError
 from captioner.files.destination import writing
-from captioner.folder.outputs.options import OutputOptions, Record
+from captioner.folder.outputs.options import OutputOptions
+from captioner.folder.transform import Record, Transform
 
 if TYPE_CHECKING:
     from captioner.folder.outputs import Output
@@ -70,7 +71,7 @@ def options_for(options: OutputOptions, fields: Sequence[str], *, has_words: boo
     return dataclasses.replace(options, transform=_without_failed_writes(options.transform), **changes)
 
 
-def _without_failed_writes(transform: Callable[[Record], Record]) -> Callable[[Record], Record]:
+def _without_failed_writes(transform: Transform) -> Transform:
     """That the file of a photo could not be written is of no other format."""
 
     def change(record: Record) -> Record:

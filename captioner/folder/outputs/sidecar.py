@@ -14,8 +14,9 @@ from captioner.files.destination import writing
 from captioner.files.held_folder import Folder
 from captioner.files.partial import remove_stale, replacing_in
 from captioner.folder.items import digest_of
-from captioner.folder.outputs.options import OutputOptions, Record
+from captioner.folder.outputs.options import OutputOptions
 from captioner.folder.state import Entry, State
+from captioner.folder.transform import Record
 
 _OF_ALL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 """Errors that affect all photos."""

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from captioner.folder.outputs.options import OutputOptions, Record
+from captioner.folder.outputs.options import OutputOptions
 from captioner.folder.outputs.place import Place, check_folder, claim, find_state
 from captioner.folder.state import State
+from captioner.folder.transform import Record
 from captioner.surrogates import to_unicode
 
 

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from captioner.errors import DataError, ImageUnreadableError, reason_of
 from captioner.files.zip_archive import Bounded, ZipArchive
-from captioner.folder.items import Found
+from captioner.folder.items import ListedImage
 from captioner.folder.sources.files import stamp_of
 from captioner.folder.sources.selection import Selection
 from captioner.folder.sources.source import LeftOut, Source
@@ -66,13 +66,13 @@ class ZipSource:
         self._stamp = stamp_of(self._archive.status)
         self.left_out = LeftOut()
 
-    def find(self) -> Iterator[Found]:
+    def find(self) -> Iterator[ListedImage]:
         for number, member in enumerate(self._archive.infolist()):
             self.left_out.archives_within += self._selection.leaves_archive(member.filename)
             if member.is_dir() or not self._selection.takes_path(member.filename):
                 continue
             problem = "encrypted" if member.flag_bits & 1 else ""
-            yield Found(member.filename, str(number).encode(), self._stamp, problem)
+            yield ListedImage(member.filename, str(number).encode(), self._stamp, problem)
 
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
         member = self._archive.infolist()[int(locator)]
@@ -170,8 +170,8 @@ class TarSource:
         self._turn = threading.Lock()
         self.left_out = LeftOut()
 
-    def find(self) -> Iterator[Found]:
-        """Nothing may be read meanwhile."""
+    def find(self) -> Iterator[ListedImage]:
+        """Nothing may be read meanwhile. Raises `DataError` for a damaged archive."""
         size, stream = self._size, self._stream
         end = None if stream is self._file else size * MAX_UNFOLDING + FREE_BYTES
         try:
@@ -195,7 +195,7 @@ class TarSource:
                     continue
                 plain = member.isreg() and not member.issparse()
                 locator = f"{member.offset_data} {member.size}".encode()
-                yield Found(name, locator, self._stamp, "" if plain else "not a regular file")
+                yield ListedImage(name, locator, self._stamp, "" if plain else "not a regular file")
             # tarfile takes a damaged header for the end, and what follows would be lost in silence.
             stream.seek(archive.offset)
             if any(stream.read(tarfile.BLOCKSIZE)):

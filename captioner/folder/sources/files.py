@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from captioner.errors import DataError, ImageUnreadableError, reason_of
-from captioner.folder.items import Found
+from captioner.folder.items import ListedImage
 from captioner.folder.sources.selection import Selection
 from captioner.folder.sources.source import LeftOut
 from captioner.images.folders import is_of_gallery
@@ -31,7 +31,7 @@ class FolderSource:
         self.root, self.selection, self._stamp = root, selection or Selection(), stamp or stamp_of
         self.left_out = LeftOut()
 
-    def find(self) -> Iterator[Found]:
+    def find(self) -> Iterator[ListedImage]:
         try:
             os.scandir(self.root).close()
         except OSError as error:
@@ -43,7 +43,7 @@ class FolderSource:
             try:
                 entries = os.scandir(self.root / folder)
             except OSError as error:
-                yield Found(folder, os.fsencode(folder), "", f"this folder: {reason_of(error)}")
+                yield ListedImage(folder, os.fsencode(folder), "", f"this folder: {reason_of(error)}")
                 continue
             with entries:
                 for entry in entries:
@@ -78,7 +78,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def find_photos(folder: Path) -> list[Found]:
+def find_photos(folder: Path) -> list[ListedImage]:
     """The images in `folder` and below, as `captioner batch` finds them, by name. Raises `DataError` if there
     are none."""
     photos = sorted(FolderSource(folder).find(), key=lambda photo: photo.name)
@@ -96,7 +96,7 @@ class ListSource:
         self.names, self.root, self._stamp = names, root, stamp or stamp_of
         self.left_out = LeftOut()
 
-    def find(self) -> Iterator[Found]:
+    def find(self) -> Iterator[ListedImage]:
         for given in self.names:
             name = on_disk(given, self.root)
             yield _look(name, self.root / name, os.fsencode(name), self._stamp)
@@ -173,7 +173,7 @@ def stamp_of_content(status: os.stat_result) -> str:
     return f"{status.st_size}-{status.st_mtime_ns}"
 
 
-def _look(name: str, path: Path, locator: bytes, stamp: Stamp) -> Found:
+def _look(name: str, path: Path, locator: bytes, stamp: Stamp) -> ListedImage:
     try:
         status = path.stat()
     except (OSError, ValueError) as error:
@@ -182,6 +182,6 @@ def _look(name: str, path: Path, locator: bytes, stamp: Stamp) -> Found:
             reason = "a link to a file that is not there"
         elif is_url(name):
             reason = "is a URL: batch reads files; captioner caption --allow-urls fetches it"
-        return Found(name, locator, "", reason)
+        return ListedImage(name, locator, "", reason)
     problem = "" if stat.S_ISREG(status.st_mode) else "not a regular file"
-    return Found(name, locator, stamp(status), problem)
+    return ListedImage(name, locator, stamp(status), problem)

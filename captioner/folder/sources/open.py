@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from captioner.errors import DataError, OptionsError
-from captioner.folder.items import Found
+from captioner.folder.items import ListedImage
 from captioner.folder.sources.archives import open_archive
 from captioner.folder.sources.files import FolderSource, ListSource
 from captioner.folder.sources.selection import Selection
@@ -80,7 +80,7 @@ class Labelled:
         self.left_out = source.left_out
         self.keeps_order, self.sequential = source.keeps_order, source.sequential
 
-    def find(self) -> Iterator[Found]:
+    def find(self) -> Iterator[ListedImage]:
         for found in self._source.find():
             yield dataclasses.replace(found, name=f"{self.label}/{found.name}")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from captioner.folder.items import Found
+from captioner.folder.items import ListedImage
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Source(Protocol):
     sequential: bool
     """Whether images must be read in the order found, because reading is otherwise very slow."""
 
-    def find(self) -> Iterator[Found]:
+    def find(self) -> Iterator[ListedImage]:
         """Every image, without reading it. Raises `DataError` if the place cannot be listed."""
 
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError, ImageUnreadableError, OptionsError
-from captioner.folder.items import Found
+from captioner.folder.items import ListedImage
 from captioner.folder.sources.files import FolderSource, ListSource, stamp_of_content
 from captioner.folder.sources.selection import Selection
 from captioner.folder.sources.source import LeftOut, Source
@@ -47,10 +47,10 @@ class UriSource:
         self.keeps_order = names is not None
         self._filesystem, self._root = open_filesystem(uri)
 
-    def find(self) -> Iterator[Found]:
+    def find(self) -> Iterator[ListedImage]:
         return self._walk() if self._names is None else self._look(iter(self._names))
 
-    def _walk(self) -> Iterator[Found]:
+    def _walk(self) -> Iterator[ListedImage]:
         from pyarrow import fs
 
         try:
@@ -62,7 +62,7 @@ class UriSource:
             if info.type == fs.FileType.File and self._selection.takes_path(name):
                 yield _found(name, info)
 
-    def _look(self, names: Iterator[str]) -> Iterator[Found]:
+    def _look(self, names: Iterator[str]) -> Iterator[ListedImage]:
         from pyarrow import fs
 
         while some := list(itertools.islice(names, _LOOK_AT_ONCE)):
@@ -76,7 +76,7 @@ class UriSource:
                 else:
                     missing = info.type == fs.FileType.NotFound
                     problem = "No such file or directory" if missing else "not a regular file"
-                    yield Found(name, os.fsencode(name), "", problem)
+                    yield ListedImage(name, os.fsencode(name), "", problem)
 
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
         path = f"{self._root}/{os.fsdecode(locator)}"
@@ -93,5 +93,5 @@ class UriSource:
         """Nothing is held open."""
 
 
-def _found(name: str, info: Any) -> Found:
-    return Found(name, os.fsencode(name), f"{info.size}-{info.mtime_ns}")
+def _found(name: str, info: Any) -> ListedImage:
+    return ListedImage(name, os.fsencode(name), f"{info.size}-{info.mtime_ns}")

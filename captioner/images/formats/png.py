@@ -1,6 +1,6 @@
 """Opens PNG files without the metadata that captioning does not need.
 
-Pillow refuses a file whose text unfolds to more than a megabyte, as that of image generators and large colour
+Pillow rejects a file whose text unfolds to more than a megabyte, as that of image generators and large colour
 profiles does, and one with a wrong checksum in a comment, although viewers show both. It gets the chunks that
 say how the pixels look.
 """

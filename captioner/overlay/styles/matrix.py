@@ -43,7 +43,7 @@ def draw_matrix(scene: Scene) -> Image.Image:
         canvas.image.paste(_strip(word, _largest(scene), scene, (width, line_height - 2)), (left, y))
         baseline = y + round(line_height / 2 + 0.33 * sizes.text)
         room = left - sizes.margin - sizes.text / 2
-        canvas.fitted(sizes.margin, baseline, clean(word.text) or "(empty)", sizes.text, room)
+        canvas.truncated(sizes.margin, baseline, clean(word.text) or "(empty)", sizes.text, room)
         percent = f"{word.probability:.0%}"
         canvas.text(sizes.width - sizes.margin, baseline, percent, sizes.small, MUTED, anchor="rs")
     for row in range(1, rows):
@@ -97,9 +97,9 @@ def _draw_header(scene: Scene, sizes: _Sizes) -> Image.Image:
     scale = f"0 to {_largest(scene):.1%} of a word's attention"
     indent = bar + sizes.text
     baseline = scale_top + round(0.65 * sizes.text)
-    canvas.fitted(left + indent, baseline, scale, sizes.small, room - indent, MUTED)
+    canvas.truncated(left + indent, baseline, scale, sizes.small, room - indent, MUTED)
     note = f"A row for each word, a column for each cell of the {rows} by {columns} grid, row by row"
-    canvas.fitted(left, scale_top + round(2.2 * sizes.text), note, sizes.small, room, MUTED)
+    canvas.truncated(left, scale_top + round(2.2 * sizes.text), note, sizes.small, room, MUTED)
     return canvas.image
 
 

@@ -68,12 +68,12 @@ def make_sampled_groups(
     groups = []
     for index, example in enumerate(examples):
         learnt = () if example.retained else example.image.captions
-        fits = {
+        has_kind = {
             PHOTOS: len(learnt) >= min_references,
             NAMED: bool(example.image.words),
             RETAINED: example.retained,
         }
-        if fits[kind]:
+        if has_kind[kind]:
             can_mirror = not any(map(_SIDED.search, learnt))
             groups += [Group(index, (), can_mirror, kind, samples)] * example.repeat
     return groups

@@ -22,7 +22,7 @@ from captioner.images.opening import load_pixels, open_image, to_pixels
 from captioner.nn.encoder import STRIDES, GridEncoder
 from captioner.training.data.augment import crop
 from captioner.training.data.examples import Example
-from captioner.training.data.pixel_network import fingerprint, on_pixels
+from captioner.training.data.pixel_network import on_pixels, weights_digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class FrozenPart:
         """What tells its features from others. Names and defaults stay: caches of earlier runs have them."""
         told: dict[str, Any] = {
             "encoder": self.name,
-            "weights": fingerprint(self.encoder.backbone.segments[: self.segments]),
+            "weights": weights_digest(self.encoder.backbone.segments[: self.segments]),
             "image_size": self.image_size,
             "stride": self.encoder.stride,
             "frozen_segments": self.segments,

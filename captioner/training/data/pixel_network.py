@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 
-def fingerprint(layers: nn.Module) -> str:
-    """A digest of the weights."""
+def weights_digest(layers: nn.Module) -> str:
+    """SHA-256 of the weights, in hexadecimal."""
     digest = hashlib.sha256()
     for value in layers.state_dict().values():
         digest.update((value + 0).cpu().numpy().tobytes())  # -0, which a mean of weights makes 0, is 0

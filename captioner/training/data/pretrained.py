@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from captioner.nn.encoder import Backbone, build_backbone
-from captioner.training.data.pixel_network import fingerprint, on_pixels
+from captioner.training.data.pixel_network import on_pixels, weights_digest
 from captioner.training.data.teacher_features import CELLS
 
 
@@ -23,7 +23,7 @@ class PretrainedFeatures:
         """`encoder` with its published weights. Raises `RuntimeMissingError` if they are not installed."""
         self._backbone = build_backbone(encoder, "imagenet").eval()
         self.name, self.side, self._device = f"{encoder}-pretrained", image_size, device
-        self.fingerprint = fingerprint(self._backbone)
+        self.digest = weights_digest(self._backbone)
 
     def __call__(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
         """uint8 (batch, side, side, 3) -> float16 "cells" (batch, channels, rows, columns)."""

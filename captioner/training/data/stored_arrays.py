@@ -89,7 +89,7 @@ def _resume(folder: Path, note: Path) -> tuple[int, dict[str, np.ndarray]]:
     """How many rows are there, and the arrays. If these are not what the note says, all is removed."""
     with suppress(OSError, EOFError, ValueError, KeyError, TypeError):
         said = json.loads(note.read_text())
-        if said["arrays"] == _kinds(_opened(folder, "r")):  # which refuses a file that is cut short
+        if said["arrays"] == _kinds(_opened(folder, "r")):  # which rejects a file that is cut short
             return int(said["done"]), _opened(folder, "r+")
     for path in (note, *folder.glob("*.npy")):
         path.unlink(missing_ok=True)

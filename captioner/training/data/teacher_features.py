@@ -37,7 +37,8 @@ class CachedNetwork(Protocol):
 
     name: str
     """The name of the folder of the cache begins with it."""
-    fingerprint: str
+    digest: str
+    """Identifies its weights."""
     normalization: str
     side: int
 
@@ -65,7 +66,7 @@ class FeatureNetwork:
         except Exception as error:  # ONNX Runtime's have no class in common
             raise DataError(f"{path} is not an ONNX network that can be run: {error}") from None
         self.path, self.name, self.normalization = path, path.stem, normalization
-        self.fingerprint = hashlib.sha256(content).hexdigest()
+        self.digest = hashlib.sha256(content).hexdigest()
         [taken, *_] = self._session.get_inputs()
         self._input = taken.name
         self.side = taken.shape[-1] if taken.shape and isinstance(taken.shape[-1], int) else image_size
@@ -154,7 +155,7 @@ def build_features(
     Raises as `captioner.training.data.feature_cache.build_cache` does.
     """
     identity = {
-        "network": network.fingerprint,
+        "network": network.digest,
         "normalization": network.normalization,
         "side": network.side,
         "crops": crops,

@@ -23,7 +23,7 @@ class Losses(nn.ModuleDict):
     """The objectives of a stage by name; a module, so that their state is one table of tensors."""
 
     def __init__(self, run: Run, stage_number: int) -> None:
-        """Raises `DataError` if the objectives do not fit the run."""
+        """Raises `DataError` if the run lacks what an objective needs."""
         self.run, self.number = run, stage_number
         super().__init__({name: OBJECTIVES[name](o, run) for name, o in run.stage.objectives.items()})
         self.to(run.device)

@@ -78,7 +78,7 @@ class ClassWords:
 
     def names(self, captions: Tensor) -> Names:
         """What helps the model to say names that its captions hardly have. `captions` float (vocabulary): the
-        number of training captions with each word."""
+        number of training captions with each word. Raises `DataError` for a word that too many follow."""
         parts = [{token for phrase in names for token in phrase[1:]} for names in self.phrases]
         after = sorted(set().union(*parts))
         empty = len(after)

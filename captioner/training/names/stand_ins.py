@@ -92,8 +92,8 @@ def replaced(
         for thing in named:
             count, is_container = stand_ins[thing.name], thing.name.split()[-1] in _CONTAINERS
             rank = (thing.name in relatives, count > 0 and not is_container, count)
-            fits = thing.name in UNCOUNTED or _is_several(thing.name) == stands_alone(word)
-            if rank > best and times[thing.name] == 1 and fits:
+            agrees = thing.name in UNCOUNTED or _is_several(thing.name) == stands_alone(word)
+            if rank > best and times[thing.name] == 1 and agrees:
                 best, found = rank, (number, thing)
     return found
 

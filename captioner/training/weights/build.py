@@ -41,7 +41,7 @@ def build_model(
     """The model for a run on `examples`, the training images, with random, pretrained or the start's weights.
 
     `options` are planned, with the architecture of the start if there is one; `note` receives what the user
-    should know. Raises `DataError` for data and options that do not fit each other.
+    should know. Raises `DataError` for data that the options are not for.
     """
     architecture = options.model
     # A start that has classes has their words.

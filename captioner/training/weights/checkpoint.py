@@ -64,7 +64,8 @@ def _renamed(values: Any) -> Any:
 
 
 def load_model(path: Path) -> tuple[CaptionModel, Vocabulary, TrainOptions, dict[str, Any]]:
-    """The model of a checkpoint, ready for inference, and the checkpoint's other contents."""
+    """The model of a checkpoint, ready for inference, and the checkpoint's other contents.
+    Raises `DataError` for a file that is no checkpoint, or contradicts itself."""
     contents = load(path)
     try:
         options = TrainOptions.from_dict(contents["options"])
@@ -77,5 +78,5 @@ def load_model(path: Path) -> tuple[CaptionModel, Vocabulary, TrainOptions, dict
     except (KeyError, RuntimeError, ValueError, AttributeError, TypeError) as error:
         # The second line of PyTorch's message names the weight; the rest lists all others.
         reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
-        raise DataError(f"the checkpoint {path} does not fit: {reason[:200]}") from None
+        raise DataError(f"cannot load the checkpoint {path}: {reason[:200]}") from None
     return model.eval(), vocabulary, options, contents

@@ -58,7 +58,7 @@ class Start:
         one.
 
         The model is as it was before its captions were corrected (`captioner.export.taught`): what was added
-        then does not fit weights that are trained. With `taught`, it is as it is now.
+        then does not belong to weights that are trained. With `taught`, it is as it is now.
 
         Raises `DataError` or `BundleError` when there is nothing to start from.
         """

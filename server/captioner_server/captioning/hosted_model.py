@@ -134,9 +134,9 @@ class HostedModel:
     def decoder_restarts(self) -> int:
         return self._decoders.restarts
 
-    def refusal(self, ticket: Ticket) -> CaptionerError | None:
-        """The error that another interactive image would be refused with now, if any."""
-        return self._admitted.refusal(ticket)
+    def rejection(self, ticket: Ticket) -> CaptionerError | None:
+        """The error that another interactive image would be rejected with now, if any."""
+        return self._admitted.rejection(ticket)
 
     @contextmanager
     def enter(self, ticket: Ticket, options: CaptionOptions, images: int = 1) -> Iterator[None]:

@@ -76,15 +76,15 @@ class Models:
             models=self.names,
         )
 
-    def refusal(self, ticket: Ticket) -> CaptionerError | None:
-        """The error that a call with an image is refused with now, whichever model it names; None if one of
+    def rejection(self, ticket: Ticket) -> CaptionerError | None:
+        """The error that a call with an image is rejected with now, whichever model it names; None if one of
         them has room. The shadow, which nearly always has room, does not count."""
         first = None
         for hosted in self._for_callers():
-            refusal = hosted.refusal(ticket)
-            if refusal is None:
+            rejection = hosted.rejection(ticket)
+            if rejection is None:
                 return None
-            first = first or refusal
+            first = first or rejection
         return first
 
     async def prepare(self, model: PixelModel) -> HostedModel:

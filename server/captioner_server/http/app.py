@@ -112,7 +112,7 @@ def _not_found(known: Sequence[str], journal: Journal) -> Callable[[Request, Exc
         asked = f"{clip(request.method, 20)} {clip(path, 200)} {what}"
         missing = NotFoundError(f"{asked}; {hint(path, known)}")
         call = journal.begin(_UNKNOWN, request.headers, peer_of(request))
-        journal.refuse(missing)
+        journal.count_error(missing)
         journal.finish(call, missing.grpc_code, asked, 0.0)
         content = error_to_json(missing)
         if path.startswith("/v1/"):  # OpenAI's clients look there too

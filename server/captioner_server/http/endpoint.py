@@ -91,7 +91,7 @@ class Endpoint(Generic[T]):
             release_frames(error)
         except CaptionerError as error:
             code, reason = error.grpc_code, message_of(error)
-            self.journal.refuse(error)
+            self.journal.count_error(error)
             release_frames(error)
             await self._fail(error, request, sending)
         except Exception as error:
@@ -99,7 +99,7 @@ class Endpoint(Generic[T]):
             log.exception("a defect, in %s %s", self.operation.method, call.request_id)
             release_frames(error)
             internal = CaptionerError(INTERNAL)
-            self.journal.refuse(internal)
+            self.journal.count_error(internal)
             await self._fail(internal, request, sending)
         finally:
             self.journal.finish(call, code, reason, time.monotonic() - started)

@@ -18,7 +18,7 @@ from typing import TypeVar
 from captioner_server.errors import BusyError, RequestError, UnauthenticatedError
 from captioner_server.intake.allowance import Allowance
 from captioner_server.intake.messages import ByteBudget, SmallMessages, default_budget, evict
-from captioner_server.intake.rules import ALL, AT_ONCE, STREAMS, Refusal, Rule, first_refusal, token_calls
+from captioner_server.intake.rules import ALL, AT_ONCE, STREAMS, Rejection, Rule, first_rejection, token_calls
 from captioner_server.intake.state import ServerState
 from captioner_server.intake.ticket import Kind, Ticket, current_ticket
 from captioner_server.intake.tokens import Tokens
@@ -40,8 +40,8 @@ _RETRY_AFTER_S = 0.2
 class Door:
     """For use on one event loop."""
 
-    def __init__(self, state: ServerState, options: ServerOptions, overload: Refusal) -> None:
-        """`overload` is asked about calls with an image: whether every model would refuse them. Raises
+    def __init__(self, state: ServerState, options: ServerOptions, overload: Rejection) -> None:
+        """`overload` is asked about calls with an image: whether every model would reject them. Raises
         `ServerStartError` for a token file that cannot be used."""
         self.state = state
         self.tokens = None if options.token_file is None else Tokens(options.token_file)
@@ -59,7 +59,7 @@ class Door:
         """Calls with images whose message is still arriving."""
         self.rules = (
             Rule("token_file", ALL, token_calls, again=False),
-            Rule("", ALL, lambda _: state.refusal()),
+            Rule("", ALL, lambda _: state.rejection()),
             Rule("queue_size", AT_ONCE, overload),
             Rule("max_calls", ALL, self._calls_taken),
             Rule("max_streams", STREAMS, self._streams_taken, again=False),
@@ -84,8 +84,8 @@ class Door:
 
     @asynccontextmanager
     async def admit(self, caller: str, kind: Kind, deadline_s: float) -> AsyncIterator[Ticket]:
-        """The ticket of an admitted call. Raises a `CaptionerError` if a rule refuses the call, before its
-        message is read. No other call is cut off for one that is refused."""
+        """The ticket of an admitted call. Raises a `CaptionerError` if a rule rejects the call, before its
+        message is read. No other call is cut off for one that is rejected."""
         ticket = Ticket(caller, kind, deadline_s, self._allowance(caller))
         current_ticket.set(ticket)
         if kind is Kind.PROBE:
@@ -106,7 +106,7 @@ class Door:
         self, ticket: Ticket, read: Callable[[], Awaitable[T]], size_of: Callable[[T], int]
     ) -> AsyncIterator[T]:
         """The one message of a call; its bytes count until the context ends. A call with an image counts as
-        open while it arrives. The call may still be refused afterwards."""
+        open while it arrives. The call may still be rejected afterwards."""
         async with AsyncExitStack() as held:
             if ticket.kind.brings_images:
                 message = await self._receive_image(ticket, read, size_of, held)
@@ -128,9 +128,9 @@ class Door:
         return self._anyone if self.tokens is None else self.tokens.allowance(caller)
 
     def _ask(self, rules: Iterable[Rule], ticket: Ticket) -> None:
-        """Raise the refusal of the first rule that has one. Otherwise make room, if all calls are taken."""
-        if refusal := first_refusal(rules, ticket):
-            raise refusal
+        """Raise the rejection of the first rule that has one. Otherwise make room, if all calls are taken."""
+        if rejection := first_rejection(rules, ticket):
+            raise rejection
         taken = ticket.kind is not Kind.PROBE and self._calls >= self._max_calls
         if taken and (waiting := self.budget.least_entitled(ticket.caller)):
             self.budget.reject(waiting)

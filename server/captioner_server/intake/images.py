@@ -13,7 +13,7 @@ from captioner.printable import counted
 from captioner_server.errors import BusyError, RequestError
 from captioner_server.intake.bulk import BulkSlots
 from captioner_server.intake.fair_queue import BULK_SHARE
-from captioner_server.intake.rules import AT_ONCE, Rule, first_refusal, token_images, token_rate
+from captioner_server.intake.rules import AT_ONCE, Rule, first_rejection, token_images, token_rate
 from captioner_server.intake.ticket import Ticket
 
 _SHORTEST_RETRY_S, _LONGEST_RETRY_S = 0.1, 5.0
@@ -28,8 +28,8 @@ interactive calls do not wait for them."""
 class AdmittedImages:
     """Admits images to one model. For use on one event loop.
 
-    Images that cannot be answered in time are refused at once: computing them would be wasted, and the caller
-    can try another server."""
+    Images that cannot be answered in time are rejected at once: computing them would be wasted, and the
+    caller can try another server."""
 
     def __init__(
         self,
@@ -77,16 +77,16 @@ class AdmittedImages:
         """Whether no image is admitted or waits for admission."""
         return not self.inside and not self._bulk.waiting
 
-    def refusal(self, ticket: Ticket) -> CaptionerError | None:
-        """The error that the images of an interactive call would be refused with now, if any."""
-        return first_refusal(self.rules, ticket)
+    def rejection(self, ticket: Ticket) -> CaptionerError | None:
+        """The error that the images of an interactive call would be rejected with now, if any."""
+        return first_rejection(self.rules, ticket)
 
     @contextmanager
     def enter(self, ticket: Ticket) -> Iterator[None]:
         """Admit the images of an interactive call. Raises `BusyError` at once if there is no room or no time
         for them, and `RequestError` for more images than could ever be admitted."""
-        if refusal := self.refusal(ticket):
-            raise refusal
+        if rejection := self.rejection(ticket):
+            raise rejection
         caller, images, cost = ticket.caller, ticket.images, ticket.images * ticket.cost
         self._interactive += images
         self._callers[caller] += images

@@ -1,4 +1,4 @@
-"""Rules that may refuse a call, asked in order: small functions, each with the option that it belongs to."""
+"""Rules that may reject a call, asked in order: small functions, each with the option that it belongs to."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from captioner_server.errors import BusyError, RequestError
 from captioner_server.intake.ticket import Kind, Ticket
 
 ALL = frozenset(Kind) - {Kind.PROBE}
-"""All kinds of calls that a rule may refuse."""
+"""All kinds of calls that a rule may reject."""
 STREAMS = frozenset(kind for kind in Kind if kind.streams)
 AT_ONCE = frozenset({Kind.IMAGE, Kind.WORDS})
-"""Calls whose images are admitted at once or refused; those of batch streams wait."""
+"""Calls whose images are admitted at once or rejected; those of batch streams wait."""
 _RETRY_AFTER_S = 0.2
 
-Refusal = Callable[[Ticket], CaptionerError | None]
+Rejection = Callable[[Ticket], CaptionerError | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A reason to refuse a ticket."""
+    """A reason to reject a ticket."""
 
     flag: str
     """The option of the server that it belongs to; "" if there is none."""
     kinds: frozenset[Kind]
-    refusal: Refusal
-    """The error that a call with the ticket is refused with now, or None. It changes nothing."""
+    rejection: Rejection
+    """The error that a call with the ticket is rejected with now, or None. It changes nothing."""
     again: bool = True
     """Whether it is asked again when the message has arrived."""
 
 
-def first_refusal(rules: Iterable[Rule], ticket: Ticket) -> CaptionerError | None:
-    """The error of the first rule that refuses the ticket; None if none does."""
+def first_rejection(rules: Iterable[Rule], ticket: Ticket) -> CaptionerError | None:
+    """The error of the first rule that rejects the ticket; None if none does."""
     for rule in rules:
-        if ticket.kind in rule.kinds and (refusal := rule.refusal(ticket)):
-            return refusal
+        if ticket.kind in rule.kinds and (rejection := rule.rejection(ticket)):
+            return rejection
     return None
 
 

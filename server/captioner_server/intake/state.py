@@ -34,7 +34,7 @@ class ServerState:
         self._draining = asyncio.Event()
         self._holding = False
         self._closed = asyncio.Event()
-        self._refused_s = 0.0
+        self._rejected_s = 0.0
 
     @property
     def serving(self) -> bool:
@@ -49,11 +49,11 @@ class ServerState:
             return Phase.DRAINING.value
         return "images wait and none has been answered for a while" if self.stalled else ""
 
-    def refusal(self) -> NotServingError | None:
+    def rejection(self) -> NotServingError | None:
         """The error that a new call is rejected with; None if it is accepted."""
         if self.serving:
             return None
-        self._refused_s = time.monotonic()
+        self._rejected_s = time.monotonic()
         return NotServingError(self.phase.value, self._retry_after_s)
 
     def enter(self) -> None:
@@ -86,9 +86,9 @@ class ServerState:
         """
         self._holding = True
         limit = time.monotonic() + limit_s
-        self._refused_s = time.monotonic()
-        while (now := time.monotonic()) < min(self._refused_s + quiet_s, limit):
-            await asyncio.sleep(min(self._refused_s + quiet_s, limit) - now)
+        self._rejected_s = time.monotonic()
+        while (now := time.monotonic()) < min(self._rejected_s + quiet_s, limit):
+            await asyncio.sleep(min(self._rejected_s + quiet_s, limit) - now)
 
     async def held(self) -> None:
         """Await this before rejecting a call."""

@@ -37,7 +37,7 @@ class Journal:
         current_trace.set(self._tracing.begin(call, headers) if self._tracing and not probe else None)
         return call
 
-    def refuse(self, error: CaptionerError) -> None:
+    def count_error(self, error: CaptionerError) -> None:
         """Count why a call ends with an error."""
         self._metrics.refused.labels(error.code).inc()
 

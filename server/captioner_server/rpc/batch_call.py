@@ -124,8 +124,8 @@ class BatchCall:
                 )
                 if reading.done():
                     break
-                if draining.done() and (refusal := self._door.state.refusal()):
-                    raise refusal
+                if draining.done() and (rejection := self._door.state.rejection()):
+                    raise rejection
                 if ticket.evicted.done():
                     raise evicted()
                 if not self._unanswered:

@@ -90,7 +90,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     async for answer in answers(self._small_messages(ticket, context), context):
                         await write(context, answer, self._patience_s, self._door.crowded)
             except CaptionerError as error:
-                self._journal.refuse(error)
+                self._journal.count_error(error)
                 release_frames(error)
                 await _abort(context, error)
 
@@ -180,7 +180,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 context.set_trailing_metadata(_trailers(call))
             except CaptionerError as error:
                 code, reason = error.grpc_code, message_of(error)
-                self._journal.refuse(error)
+                self._journal.count_error(error)
                 release_frames(error)
                 if isinstance(error, NotServingError):
                     await self._state.held()
@@ -190,7 +190,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 log.exception("a defect, in %s %s", method, call.request_id)
                 release_frames(error)
                 internal = CaptionerError(INTERNAL)
-                self._journal.refuse(internal)
+                self._journal.count_error(internal)
                 await _abort(context, internal, _trailers(call))
             finally:
                 if not method.startswith(_HEALTH):

@@ -24,7 +24,7 @@ from captioner.cli.main import main
 from captioner.folder.cluster.locks import hold
 from captioner.folder.cluster.parts import PartFolder
 from captioner.folder.cluster.shards import Shard
-from captioner.folder.items import Found
+from captioner.folder.items import ListedImage
 from captioner.folder.stores import open_filesystem
 from captioner.options import CaptionOptions
 
@@ -51,7 +51,7 @@ def test_an_actor_with_a_model_that_letterboxes(tmp_path: Path, letterboxed_bund
     options, out = CaptionOptions(attention=True), tmp_path / "out"
     job = Job(uri=str(tmp_path), out=str(out), bundle=str(letterboxed_bundle), options=options)
     PartFolder(str(out)).create()
-    found = (Found("tall.png", b"tall.png", "1-1"), Found("wide.png", b"wide.png", "1-1"))
+    found = (ListedImage("tall.png", b"tall.png", "1-1"), ListedImage("wide.png", b"wide.png", "1-1"))
     [done] = ShardCaptioner(job)({"shard": np.array([Shard("part.parquet", found).to_json()])})["problem"]
     assert json.loads(done) == ""
     rows = parquet.read_table(out / "part.parquet").to_pylist()

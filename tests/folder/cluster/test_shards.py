@@ -9,21 +9,21 @@ from pathlib import Path
 from support.serving import make_image
 
 from captioner.folder.cluster.shards import Shard, cut
-from captioner.folder.items import Found
+from captioner.folder.items import ListedImage
 from captioner.folder.sources.uris import open_place
 
 
 def test_shards_hold_each_image_once_and_change_little() -> None:
-    found = [Found(f"{number}.jpg", b"", f"{number}-1") for number in range(1000)]
+    found = [ListedImage(f"{number}.jpg", b"", f"{number}-1") for number in range(1000)]
     shards = cut(found, "model", 100)
-    assert sorted(one.name for shard in shards for one in shard.found) == sorted(one.name for one in found)
-    assert len(shards) == 16 and max(len(shard.found) for shard in shards) < 120
+    assert sorted(one.name for shard in shards for one in shard.images) == sorted(one.name for one in found)
+    assert len(shards) == 16 and max(len(shard.images) for shard in shards) < 120
     files = {shard.file for shard in shards}
     assert {shard.file for shard in cut(found[::-1], "model", 100)} == files
-    more = {shard.file for shard in cut([*found, Found("new.jpg", b"", "1-1")], "model", 100)}
+    more = {shard.file for shard in cut([*found, ListedImage("new.jpg", b"", "1-1")], "model", 100)}
     assert len(files - more) == 1
     assert not files & {shard.file for shard in cut(found, "other model", 100)}
-    odd = Shard("part", (Found("latin-\udcfc.jpg", b"latin-\xfc.jpg", "1-1", "not a regular file"),))
+    odd = Shard("part", (ListedImage("latin-\udcfc.jpg", b"latin-\xfc.jpg", "1-1", "not a regular file"),))
     assert Shard.from_json(odd.to_json()) == odd
 
 

@@ -187,4 +187,4 @@ def test_the_later_member_of_an_archive_counts(tmp_path: Path, batch) -> None:
     with open_sources([tmp_path / "twice.tar"]) as sources, State(None, "") as state:
         assert state.find_images(sources) == 1
         [item] = state.pending()
-        assert sources[0].read(item.found.locator, 2**20)[0] == photos[1]
+        assert sources[0].read(item.image.locator, 2**20)[0] == photos[1]

@@ -60,7 +60,7 @@ def test_what_fits_into_one_batch_comes_in_whatever_the_estimate() -> None:
     admission = make(100)
     with admission.enter(ask(3)), admission.enter(ask(patience_s=0.001)):
         assert admission.inside == 4
-        assert admission.refusal(ask(patience_s=0.001))
+        assert admission.rejection(ask(patience_s=0.001))
 
 
 def test_more_than_the_house_holds_is_a_mistake_not_a_matter_of_time() -> None:
@@ -189,7 +189,7 @@ def test_no_more_images_are_set_aside_than_the_house_holds(clock: Clock) -> None
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
         assert admission.aside == 4 and admission.inside == 7  # three places
-        assert admission.refusal(ask()) is None  # what is aside does not count for interactive calls
+        assert admission.rejection(ask()) is None  # what is aside does not count for interactive calls
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

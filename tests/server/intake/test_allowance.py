@@ -103,7 +103,7 @@ def test_the_rate_is_kept_and_what_is_not_used_is_saved_for_a_second_only() -> N
     one = Ticket(allowance=allowance)
     taken = 0
     for _ in range(80):  # 10 s
-        while admitted.refusal(one) is None:
+        while admitted.rejection(one) is None:
             with admitted.enter(one):
                 taken += 1
         now += 0.125

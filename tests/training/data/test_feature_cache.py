@@ -27,7 +27,7 @@ from captioner.training.data.augment import crop
 from captioner.training.data.examples import Example, load_examples
 from captioner.training.data.feature_cache import FeatureCache, build_cache
 from captioner.training.data.frozen_part import FrozenPart, trained_outputs
-from captioner.training.data.pixel_network import fingerprint
+from captioner.training.data.pixel_network import weights_digest
 from captioner.training.data.stored_arrays import fill
 
 CPU = torch.device("cpu")
@@ -243,7 +243,7 @@ def test_a_negative_zero_is_a_zero(encoder) -> None:
     weight = next(encoder.backbone.parameters()).data.view(-1)
     found = []
     for weight[0] in (0.0, -0.0, 1.0):
-        found.append(fingerprint(encoder.backbone.segments))
+        found.append(weights_digest(encoder.backbone.segments))
     assert found[0] == found[1] != found[2]
 
 

@@ -1,4 +1,4 @@
-"""Installed packages that do not fit each other, by their records alone."""
+"""Installed packages that conflict with each other, by their records alone."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from captioner.cli.arguments.model import (
     chosen_model,
     image_limits,
 )
+from captioner.cli.arguments.scoring import REFERENCES_HELP, add_meteor_arguments, load_meteor
 from captioner.cli.arguments.values import new_path
 from captioner.cli.commands.evaluate.attention_tests import (
     AttentionTestRequest,
@@ -24,14 +25,8 @@ from captioner.cli.commands.evaluate.attention_tests import (
     add_arguments,
     print_results,
 )
-from captioner.cli.commands.score import (
-    REFERENCES_HELP,
-    add_meteor_arguments,
-    load_meteor,
-    print_scores,
-    score_record,
-)
 from captioner.cli.output import report_failure, say, with_progress
+from captioner.cli.scores import print_scores, scores_to_json
 from captioner.errors import CaptionerError, DataError, ImageError, ImageUnreadableError, OutputError
 
 if TYPE_CHECKING:
@@ -135,7 +130,9 @@ def evaluate(request: Request) -> int:
     )
     found = tests.results()
     if request.as_json:
-        print(json.dumps({**score_record(scores), **{name: each.to_dict() for name, each in found.items()}}))
+        print(
+            json.dumps({**scores_to_json(scores), **{name: each.to_dict() for name, each in found.items()}})
+        )
     else:
         print_scores(scores)
         print_results(found)
@@ -197,7 +194,7 @@ def _read(files: ImageFiles, name: str) -> bytes | ImageError:
 def _check_output(request: Request, output: Path) -> None:
     """Before anything is captioned, so that no work is lost."""
     from captioner.folder.outputs.place import check_folder, check_no_input
-    from captioner.references.tables import SIDECAR_SUFFIXES
+    from captioner.references.sidecars import SIDECAR_SUFFIXES
 
     check_folder(output)
     if output.is_dir():

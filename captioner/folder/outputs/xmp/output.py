@@ -16,7 +16,7 @@ from typing import Any
 from captioner.errors import ImageError, OptionsError, reason_of
 from captioner.files.partial import Partial
 from captioner.folder.items import digest_of
-from captioner.folder.outputs.options import OutputOptions, Record
+from captioner.folder.outputs.options import OutputOptions
 from captioner.folder.outputs.sidecar import SidecarOutput, whole
 from captioner.folder.outputs.xmp.exiftool import ExifTool, ExifToolError
 from captioner.folder.outputs.xmp.tags import (
@@ -34,6 +34,7 @@ from captioner.folder.outputs.xmp.written import BESIDE, WITHIN, Written, join_p
 from captioner.folder.records import keywords_of_record
 from captioner.folder.sources.files import read_stamped, stamp_of
 from captioner.folder.state import Entry, State
+from captioner.folder.transform import Record
 from captioner.images.suffixes import PICTURES, RAW
 
 _MAX_BYTES = 2**40

@@ -9,9 +9,10 @@ from typing import Any
 import regex
 
 from captioner.folder.items import digest_of
-from captioner.folder.outputs.options import OutputOptions, Record
+from captioner.folder.outputs.options import OutputOptions
 from captioner.folder.outputs.xmp.written import Written
 from captioner.folder.records import keywords_of_record
+from captioner.folder.transform import Record
 from captioner.images.xmp import is_of_camera
 from captioner.words.keywords import hierarchy_of
 from captioner.words.tokens import tokenize

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
+
+from captioner.errors import closest
 
 _MEANT = {
     "POST /v1/caption": "caption captions classify describe detect image images infer inference invocations "
@@ -49,8 +50,7 @@ def hint(path: str, known: Iterable[str]) -> str:
         ends.setdefault(place.rpartition("/")[2], call)
     for call, guesses in _MEANT.items():
         ends |= dict.fromkeys(set(guesses.split()) - set(ends), call)
-    for word in reversed(words):
-        if word in ends:
-            return f"did you mean {ends[word]}?"
-    close = difflib.get_close_matches(path.lower()[:100], list(paths), n=1)
-    return f"did you mean {paths[close[0]]}?" if close else "GET /docs lists what is"
+    meant = next((ends[word] for word in reversed(words) if word in ends), None)
+    if not meant and (close := closest(path.lower()[:100], paths)):
+        meant = paths[close]
+    return f"did you mean {meant}?" if meant else "GET /docs lists what is"

@@ -107,7 +107,7 @@ _DIALECTS = {
 }
 """The calls of other programs' protocols, which are described elsewhere."""
 _REQUIRED = {"/v1/chat/completions": "messages", "/v1/responses": "input"}
-"""Requests without this field are refused."""
+"""Requests without this field are rejected."""
 _SECURITY: list[dict[str, list[str]]] = [{}, {"token": []}]
 _MODEL = {
     "name": MODEL,

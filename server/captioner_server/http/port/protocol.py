@@ -37,7 +37,7 @@ times as many."""
 _FEED_S = 0.002
 _MOST_REST_S = 0.05
 _LINGER_S = 1.0
-"""How long a refused request is read on, and discarded, before its connection is closed."""
+"""How long a rejected request is read on, and discarded, before its connection is closed."""
 
 
 def bounded_protocol(unread_s: float) -> Any:
@@ -181,7 +181,7 @@ class _Protocol(H11Protocol):
         return any(name == b"content-length" for name, _ in self.cycle.scope["headers"])
 
     def _limit_overhead(self, cycle: Any, arrived: int, before: int) -> None:
-        """Refuse a body that arrives in chunks which are hardly anything but their heads."""
+        """Reject a body that arrives in chunks which are hardly anything but their heads."""
         arrives = cycle is self.cycle and self.conn.their_state is h11.SEND_BODY
         if not arrives or cycle is None or cycle.response_complete:
             self._piece_bytes, self._overhead = _PIECE_BYTES, 0
@@ -193,7 +193,7 @@ class _Protocol(H11Protocol):
         if self._overhead > _MOST_OVERHEAD_BYTES:
             self.discard()
             if self.conn.our_state is h11.SEND_RESPONSE:
-                self._refuse("the body's chunks are too small")
+                self._reject("the body's chunks are too small")
             else:
                 self.transport.abort()
 
@@ -204,11 +204,11 @@ class _Protocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         if len(self.conn.trailing_data[0]) > MAX_HEAD_BYTES:
-            self._refuse(f"the head of the request has more than {MAX_HEAD_BYTES} bytes")
+            self._reject(f"the head of the request has more than {MAX_HEAD_BYTES} bytes")
         else:
-            self._refuse("the request is not in the form of HTTP/1.1")
+            self._reject("the request is not in the form of HTTP/1.1")
 
-    def _refuse(self, reason: str) -> None:
+    def _reject(self, reason: str) -> None:
         """Answer what never reaches the application, and close the connection."""
         content = json.dumps(error_to_json(RequestError(reason, ""))).encode()
         length = str(len(content)).encode()

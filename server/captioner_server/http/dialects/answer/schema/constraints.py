@@ -55,7 +55,7 @@ def size_fault(size: int, schema: dict[str, Any], what: str) -> str:
     least, most = schema.get(f"min{what}", 0), schema.get(f"max{what}", size)
     if isinstance(least, int) and isinstance(most, int) and least <= size <= most:
         return ""
-    return f"has min{what} or max{what}, which do not fit what is known ({size})"
+    return f"has min{what} or max{what}, which what is known does not meet ({size})"
 
 
 def number_fault(value: float, schema: dict[str, Any]) -> str:

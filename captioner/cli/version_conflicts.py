@@ -1,10 +1,10 @@
-"""Code generated for gRPC and Protobuf refuses, when it is imported, older versions of them than its own."""
+"""Code generated for gRPC and Protobuf rejects, when it is imported, older versions of them than its own."""
 
 from __future__ import annotations
 
 import re
 
-_REFUSALS = {
+_CONFLICTS = {
     "grpcio": re.compile(
         r"grpc package installed is at version (?P<there>\S+), but the generated code in (?P<code>\S+)"
         r" depends on grpcio>=(?P<least>\S+)\. "
@@ -17,14 +17,14 @@ _REFUSALS = {
 """What the generated code says, by the package that is too old."""
 
 
-def refusal(error: Exception) -> str | None:
-    """Which packages do not fit each other, and what to do; None if the error is of another kind."""
-    for package, said in _REFUSALS.items():
+def conflict(error: Exception) -> str | None:
+    """Which packages conflict, and what to do; None if the error is of another kind."""
+    for package, said in _CONFLICTS.items():
         if found := said.search(str(error)):
-            least, there, refuses = found["least"], found["there"], _distribution(found["code"])
+            least, there, newer = found["least"], found["there"], _distribution(found["code"])
             return (
-                f"{refuses} does not fit {package} {there}: pip install '{package}>={least}',"
-                f" or a version of {refuses} that accepts {package} {there}"
+                f"{newer} conflicts with {package} {there}: pip install '{package}>={least}',"
+                f" or a version of {newer} that accepts {package} {there}"
             )
     return None
 
