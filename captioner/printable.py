@@ -42,6 +42,13 @@ def clean(text: str) -> str:
     return " ".join("".join(kept).split())
 
 
+def is_shown(character: str) -> bool:
+    """Whether a character is seen, and changes neither its line nor how others are shown."""
+    if unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp"):
+        return False
+    return not any(ord(character) in invisible for invisible in _INVISIBLE)
+
+
 def counted(count: int, noun: str) -> str:
     """The number and the noun, in the plural if it is not one."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
@@ -59,8 +66,7 @@ def _escape(character: str) -> str:
     number = ord(character)
     if number in _CONTROLS_AS_BYTES:
         return f"\\x{number - 0xDC00:02x}"
-    is_shown = unicodedata.category(character) not in ("Cc", "Cf", "Zl", "Zp")
-    if is_shown and not any(number in invisible for invisible in _INVISIBLE):
+    if is_shown(character):
         return character
     if number < 256:
         return _SHORT.get(character) or f"\\x{number:02x}"

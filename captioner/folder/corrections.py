@@ -17,6 +17,7 @@ from captioner.files.locks import taking_turns
 from captioner.folder.records import parse_line, table_rows
 from captioner.folder.transform import Record, Transform, unchanged
 from captioner.printable import clean
+from captioner.readable_json import dump_json
 from captioner.references.bounded import read_text
 from captioner.references.tables import is_csv, is_listed
 from captioner.surrogates import escape_surrogates, image_of
@@ -121,7 +122,7 @@ class CorrectionsFile:
                     image, _, line = _read_line(json.dumps(dict(change)), "a decision")
                     lines[image] = line
             with replacing(self.path) as file:
-                file.writelines(json.dumps(line).encode() + b"\n" for line in lines.values())
+                file.writelines(f"{dump_json(line)}\n".encode() for line in lines.values())
 
     def _read(self) -> dict[str, dict[str, str]]:
         if not self.path.exists():

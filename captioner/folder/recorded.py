@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import logging
 import threading
 from codecs import BOM_UTF8
@@ -22,11 +21,11 @@ from captioner.folder.records import BLANK, MAX_RECORD_BYTES, parse_line, table_
 from captioner.folder.sources.source import LeftOut
 from captioner.model.calibration import Calibration
 from captioner.options import CaptionOptions
+from captioner.readable_json import dump_record
 from captioner.references.bounded import read_text
 from captioner.references.files import on_disk
 from captioner.references.tables import is_csv
 from captioner.results import Caption
-from captioner.surrogates import to_unicode
 
 _AT_ONCE = 100
 _HEAD = 2**12
@@ -125,7 +124,7 @@ def _is_json(file: IO[bytes]) -> bool:
 
 
 def _to_line(record: Mapping[str, Any]) -> bytes:
-    return f"{json.dumps(to_unicode(record))}\n".encode("ascii")
+    return f"{dump_record(record)}\n".encode()
 
 
 class RecordedEngine:

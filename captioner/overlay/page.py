@@ -13,6 +13,7 @@ from captioner.overlay.payload import encode_photo, make_payload
 from captioner.overlay.scene import OverlayOptions, make_scene
 from captioner.overlay.styles import DEFAULT_STYLE, find_style
 from captioner.results import Caption
+from captioner.words.english import language_of_captions
 
 PHOTO_SIDE = 1600
 """Maximum side of the photo in the page, in pixels."""
@@ -41,30 +42,33 @@ def render_html(
         name = Path(image).name if isinstance(image, str | Path) else ""
     photo = base64.b64encode(encode_photo(scene.photo, options.width or PHOTO_SIDE, JPEG_QUALITY)).decode()
     payload = make_payload(caption, scene.words, scene.photo.size, options, how.page_mode)
-    escaped = template.escape(caption.text)
+    escaped, language = template.escape(caption.text), language_of_captions([caption.text])
     return template.fill(
         page_shell(),
         {
+            "language": language,
             "title": template.escape(f"{caption.text} – {name}" if name else caption.text),
             "name": template.escape(name),
             "caption": escaped,
-            "photo": f'<img alt="{escaped}" src="data:image/jpeg;base64,{photo}">',
-            "heading": f'<h1 class="unseen">{escaped}</h1>',
+            "photo": f'<img lang="{language}" alt="{escaped}" src="data:image/jpeg;base64,{photo}">',
+            "heading": f'<h1 class="unseen" lang="{language}">{escaped}</h1>',
             "data": template.to_json(payload),
         },
     )
 
 
 def page_shell() -> str:
-    """The page without its photo: {{title}}, {{name}}, {{caption}}, {{photo}}, {{heading}} and {{data}} are
-    left to be filled in, as escaped HTML and as JSON (`template.to_json`)."""
+    """The page without its photo: {{language}}, {{title}}, {{name}}, {{caption}}, {{photo}}, {{heading}} and
+    {{data}} are left to be filled in, as escaped HTML and as JSON (`template.to_json`)."""
     css = template.load_style("theme.css", "view.css", "page.css")
-    script = "'use strict';\n" + template.load("theme.js", "field.js", "copy.js", "view.js", "page.js")
+    script = "'use strict';\n" + template.load(
+        "theme.js", "language.js", "field.js", "copy.js", "view.js", "page.js"
+    )
     policy = (
         f"default-src 'none'; img-src data:; font-src data:; style-src {template.content_hash(css)}; "
         f"script-src {template.content_hash(script)}; base-uri 'none'; form-action 'none'; "
         "require-trusted-types-for 'script'; trusted-types 'none'"
     )
-    left = {name: f"{{{{{name}}}}}" for name in ("title", "name", "caption", "data")}
+    left = {name: f"{{{{{name}}}}}" for name in ("language", "title", "name", "caption", "data")}
     filled = {"policy": policy, "style": css, "view": template.load("view.html"), "script": script}
     return template.fill(template.load("page.html"), {**left, **filled})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import unicodedata
-from functools import lru_cache
+from collections.abc import Collection
+from functools import cache, lru_cache
 
 from PIL import ImageFont
 
@@ -23,6 +25,9 @@ _FALLBACKS = (
     "LeelawUI.ttf",
     "Arial Unicode.ttf",
 )
+_TOGETHER = {"CJK", "HIRAGANA", "KATAKANA", "HANGUL"}
+"""Scripts with one font for all."""
+_LOG = logging.getLogger(__name__)
 _MISSING = "\uffff"  # a noncharacter: every font draws its box for a missing letter
 
 
@@ -37,28 +42,41 @@ def _load(name: str | None, size: int) -> Font | None:
 
 
 def font_for(text: str, size: int) -> Font:
-    """The built-in font at `size` pixels, or a system font that has letters it lacks."""
-    best, fewest = None, len(text) + 1
-    for name in (None, *_FALLBACKS, *_noto_fonts(text)):
-        font = _load(name, size)
-        missing = fewest if font is None else _count_missing(font, text)
-        if missing < fewest:
-            best, fewest = font, missing
-        if fewest == 0:  # looking for more fonts takes time
-            break
+    """The built-in font at `size` pixels, or a system font that has letters it lacks. Where none has all, it
+    warns once what to install."""
+    best = _load(None, size)
     assert best is not None  # the built-in font is always there
+    lacking = _missing(best, text)
+    for name in (*_FALLBACKS, *(f"NotoSans{script.title()}-Regular.ttf" for script in _scripts(text))):
+        if not lacking:  # looking for more fonts takes time
+            break
+        font = _load(name, size)
+        missing = lacking if font is None else _missing(font, text)
+        if font is not None and len(missing) < len(lacking):
+            best, lacking = font, missing
+    for script in _scripts(lacking):
+        _warn_of(*("CJK", "cjk") if script in _TOGETHER else (script.title(), "core"))
     return best
 
 
-def _noto_fonts(text: str) -> list[str]:
-    """The fonts of Noto for the scripts of a text: most have one of their own."""
-    scripts = {unicodedata.name(letter, "").partition(" ")[0] for letter in text if letter.isalpha()}
-    return sorted(f"NotoSans{script.title()}-Regular.ttf" for script in scripts)
+def _scripts(letters: Collection[str]) -> list[str]:
+    """The scripts of letters, as Unicode names them. Most have a font of Noto of their own."""
+    return sorted({unicodedata.name(letter, "").partition(" ")[0] for letter in letters if letter.isalpha()})
 
 
-def _count_missing(font: Font, text: str) -> int:
+@cache
+def _warn_of(script: str, package: str) -> None:
+    _LOG.warning(
+        "no font has all letters of a text, so pictures have boxes in it: install Noto's font"
+        " for %s (in Debian and Ubuntu: fonts-noto-%s)",
+        *(script, package),
+    )
+
+
+def _missing(font: Font, text: str) -> set[str]:
+    """The letters of a text that a font lacks."""
     missing = bytes(font.getmask(_MISSING))
-    return sum(not letter.isspace() and bytes(font.getmask(letter)) == missing for letter in set(text))
+    return {letter for letter in text if not letter.isspace() and bytes(font.getmask(letter)) == missing}
 
 
 def truncate(text: str, font: Font, width: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError, clip
+from captioner.readable_json import dump_json
 from captioner.references import CaptionedImage, read_references
 from captioner.references.files import ImageFiles
 from captioner.references.listing import list_images
@@ -125,4 +125,4 @@ def _file(path: Path) -> tuple[int, int]:
 
 def _write(path: Path, captions: Mapping[str, Sequence[str]]) -> None:
     lines = [{"image": name, "caption": text} for name, own in captions.items() for text in own]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    path.write_text("".join(dump_json(line) + "\n" for line in lines), encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 ARTICLES = ("a", "an")
 
@@ -53,7 +54,12 @@ _LETTERS = "[ãăąåæćčďđęěğłńňõőøřśşșťțůűýźżžðþß�
 NOT_ENGLISH = rf"\b(?:{'|'.join(sorted(FOREIGN))})\b|{_LETTERS}|{_IN_NAMES}.*{_IN_NAMES}"
 """Matches most captions in other languages with Latin letters, and hardly any English caption: a word of
 `FOREIGN`, such a letter, or two words that names have. Python and JavaScript read this pattern alike."""
+ANOTHER_LANGUAGE = rf"{NOT_ENGLISH}|[\u0370-\u1dff\u2c00-\ud7ff\uf900-\uffdc]"
+"""The same, and captions with letters that are not Latin."""
+FEW_FOREIGN = 0.1
+"""At most this share of captions in English looks as if it were not."""
 _FOREIGN = re.compile(NOT_ENGLISH, re.IGNORECASE)
+_ANOTHER = re.compile(ANOTHER_LANGUAGE, re.IGNORECASE)
 
 NEUTRAL = {
     **dict.fromkeys(("man", "woman", "guy", "lady", "gentleman", "male", "female"), "person"),
@@ -91,6 +97,13 @@ UNCOUNTED = frozenset(
 def is_foreign(text: str) -> bool:
     """Whether a word or a caption is in another language, as far as `NOT_ENGLISH` knows it."""
     return _FOREIGN.search(text) is not None
+
+
+def language_of_captions(captions: Iterable[str]) -> str:
+    """The language of captions for HTML's `lang`: "en", or "" (unknown) where more of them are in another
+    language than `FEW_FOREIGN`."""
+    foreign = [_ANOTHER.search(caption) is not None for caption in captions]
+    return "" if sum(foreign) > FEW_FOREIGN * len(foreign) else "en"
 
 
 def is_function_word(word: str) -> bool:

@@ -216,7 +216,8 @@ def test_hostile_file_names(tiny_bundle, tmp_path) -> None:
             b"latin-\xfc.jpg",
             r"grün\u2028.jpg".encode(),
         ]
-    done = run_command(*options, "--json", *paths)  # type: ignore[arg-type]
+    done = run_command(*options, "--json", *paths, LC_ALL="C", PYTHONIOENCODING="cp1252")  # type: ignore[arg-type]
+    assert r"grün\u2028.jpg".encode() in done.stdout
     records = [json.loads(line) for line in done.stdout.splitlines()]
     assert [os.fsencode(image_of(record)) for record in records] == paths
 

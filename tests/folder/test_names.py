@@ -234,3 +234,32 @@ def test_an_output_that_is_a_device(tmp_path, start_batch, format) -> None:
     process = start_batch(root, "-o", "/dev/null", "--format", format)
     assert process.wait() == 0, process.stderr.read()
     assert Path("/dev/null").is_char_device() and set(Path("/dev").iterdir()) == before
+
+
+def test_names_are_written_as_they_are(tmp_path, batch) -> None:
+    root = fill(tmp_path / "photos", "Größe.jpg", "line\u2028.jpg")
+    lines, ids = tmp_path / "c.jsonl", tmp_path / "c.json"
+    for flags in ((), ("--prefix", "Ü ")):
+        for out in (lines, ids):
+            assert batch(root, "-o", out, "--overwrite", *flags) == 0
+        text = lines.read_bytes().decode()
+        assert "Größe.jpg" in text and r"line\u2028.jpg" in text and len(text.splitlines()) == 2
+    assert "Ü " in text and "Ü " in ids.read_text("utf-8")
+    assert "Größe.jpg" in beside(ids, ".images.json").read_text("utf-8")
+
+
+def test_a_run_with_escaped_names_is_resumed(tmp_path, batch) -> None:
+    root, out = fill(tmp_path / "photos", "Größe.jpg", "猫.jpg"), tmp_path / "c.jsonl"
+    assert batch(root, "-o", out) == 0
+    before = out.read_text("utf-8")
+    records = [json.loads(line) for line in before.splitlines()]
+    escaped = "".join(json.dumps(record) + "\n" for record in records)  # as earlier versions wrote it
+    for text in (escaped, escaped[:-20], escaped + before.splitlines()[0][:20]):
+        out.write_text(text, "utf-8")
+        assert batch(root, "-o", out) == 0
+        assert out.read_text("utf-8") == before
+    out.write_text(escaped, "ascii")
+    fill(root, "Größe.jpg", "猫.jpg", "鳥.jpg")
+    assert batch(root, "-o", out) == 0
+    after = out.read_text("utf-8")
+    assert after.startswith(before) and after.count("\n") == 3 and "鳥.jpg" in after

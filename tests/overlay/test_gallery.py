@@ -36,6 +36,31 @@ def test_cards_show_photos_captions_and_failures(browser, gallery):
         assert page.locator(".card.failed .name").text_content() == "broken <i>.jpg"
 
 
+@pytest.mark.parametrize(
+    ("texts", "language"), [(("a dog", "a red ball"), "en"), (("ein Hund", "roter Ball auf Gras"), "")]
+)
+def test_captions_carry_their_language(browser, tmp_path, photo, texts, language):
+    records = [make_caption(text.split()).to_dict(f"{number}.jpg") for number, text in enumerate(texts)]
+    for record in records:
+        photo.save(tmp_path / record["image"])
+    write_gallery(
+        [*records, {"image": "b.jpg", "error": {"message": "broken"}}], tmp_path / "g.html", tmp_path
+    )
+    with open_page(browser, tmp_path / "g.html", "#photo=0.jpg") as page:
+        page.locator(".word").first.wait_for()
+        page.keyboard.press("e")
+        for place in (
+            ".card:not(.failed) .says",
+            ".word bdi",
+            ".photo img",
+            ".view-title",
+            ".editor textarea",
+        ):
+            assert page.locator(place).first.get_attribute("lang") == language, place
+        assert page.locator(".failed .says").get_attribute("lang") is None
+        assert page.locator("html").get_attribute("lang") == "en"
+
+
 @pytest.fixture(scope="module")
 def colours(tmp_path_factory) -> Path:
     """A gallery of 200 photos, all different."""

@@ -59,6 +59,15 @@ def test_hovering_a_word_shows_its_map(browser, page_file):
         assert "25% of its attention went to the sentence" in page.locator(".detail").text_content()
 
 
+@pytest.mark.parametrize(("text", "language"), [("a red ball", "en"), ("ein roter Ball", "")])
+def test_the_caption_carries_its_language(browser, tmp_path, photo, text, language):
+    path = tmp_path / "page.html"
+    path.write_text(render_html(photo, make_caption(text.split())), encoding="utf-8")
+    with open_page(browser, path) as page:
+        for place in ("title", "h1", ".photo img", ".word bdi"):
+            assert page.locator(place).first.get_attribute("lang") == language, place
+
+
 def test_leaving_the_words_shows_the_chosen_one_again(browser, page_file):
     with open_page(browser, page_file) as page:
         words(page).nth(3).click()

@@ -14,7 +14,7 @@ from support.captions import HOSTILE_TEXTS, blob, make_caption
 from captioner.errors import DataError, ImageUnreadableError, OptionsError
 from captioner.overlay.figure import choose_grid
 from captioner.overlay.styles import ANIMATION, PAGE, PICTURE, STYLES, find_style
-from captioner.overlay.text import font_for
+from captioner.overlay.text import _load, _warn_of, font_for
 from captioner.results import Caption, Word
 from captioner_client import render_overlay
 
@@ -164,6 +164,23 @@ def test_letters_are_drawn_with_the_font_of_their_script(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.setenv("XDG_DATA_DIRS", str(tmp_path))
     assert font_for("कत", 23).getname()[0] == "Two letters"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="says where Linux has its fonts")
+def test_letters_that_no_font_has_are_told_once(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("XDG_DATA_DIRS", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    for cached in (_load, _warn_of):
+        cached.cache_clear()
+    for word in ("a dog", "\N{GRINNING FACE}"):
+        font_for(word, 23)
+    assert not caplog.messages
+    for word in ("猫 ねこ กก", "猫", "ก"):
+        font_for(word, 23)
+    _load.cache_clear()
+    assert len(caplog.messages) == 2 and all("boxes" in message for message in caplog.messages)
+    assert "Noto's font for CJK (in Debian and Ubuntu: fonts-noto-cjk)" in caplog.text
+    assert "Noto's font for Thai (in Debian and Ubuntu: fonts-noto-core)" in caplog.text
 
 
 def _save_font(path: Path, letters: str) -> None:

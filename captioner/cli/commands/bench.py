@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import time
@@ -17,6 +16,7 @@ from captioner.cli.arguments.values import named
 from captioner.errors import OptionsError
 from captioner.images.urls import is_url
 from captioner.printable import printable
+from captioner.readable_json import dump_json
 
 if TYPE_CHECKING:
     from captioner.captioner import Captioner
@@ -98,7 +98,7 @@ def bench(request: Request) -> int:
         for size in request.batch_sizes
     ]
     if request.as_json:
-        print(json.dumps(record))
+        print(dump_json(record))
         return 0
     for name in ("model", "provider", "precision", "machine", "load_ms", "beam_size"):
         print(f"{name:<10} {printable(str(record[name]))}")

@@ -7,7 +7,6 @@ By default a line is `IMAGE<TAB>caption`, with control characters written as `\t
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -179,13 +178,13 @@ def _believed(outcome: Outcome, minimum: float | None) -> Outcome:
 
 def _lines(name: str, outcome: Outcome, request: Request) -> Iterator[str]:
     if request.form == "json":
+        from captioner.readable_json import dump_record
         from captioner.results import error_to_dict
-        from captioner.surrogates import to_unicode
 
         if isinstance(outcome, CaptionerError):
-            yield json.dumps(to_unicode(error_to_dict(name, outcome)))
+            yield dump_record(error_to_dict(name, outcome))
         else:
-            yield json.dumps(to_unicode(outcome.to_dict(name)))
+            yield dump_record(outcome.to_dict(name))
     elif isinstance(outcome, CaptionerError):
         return  # it stands on stderr
     elif request.form == "show":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +12,7 @@ from captioner.cli.output import say
 from captioner.errors import BundleError
 from captioner.options import BUNDLE_OPTIONS
 from captioner.printable import printable
+from captioner.readable_json import dump_json
 
 if TYPE_CHECKING:
     from captioner.model.bundle import Bundle
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     if request.action == "verify":
         return _verify(bundle, folder)
     if request.as_json:
-        print(json.dumps({"model": bundle.identity, "digest": bundle.digest, **bundle.manifest}, indent=2))
+        print(dump_json({"model": bundle.identity, "digest": bundle.digest, **bundle.manifest}, indent=2))
         return 0
     return _show(bundle, folder)
 
@@ -115,7 +115,7 @@ def _list(as_json: bool) -> int:
         say(str(error))
     if as_json:
         rows = [{"name": name, "folder": str(at), "used": at == used} for name, at in models.items()]
-        print(json.dumps(rows, indent=2))
+        print(dump_json(rows, indent=2))
         return 0
     for name, folder in models.items():
         mark = "\tused" if folder == used else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from captioner.cli.scores import comparison_to_json, print_comparison, print_sco
 from captioner.cli.table import print_table
 from captioner.errors import DataError, OptionsError
 from captioner.printable import counted, printable
+from captioner.readable_json import dump_json
 
 if TYPE_CHECKING:
     from captioner.references import CaptionedImage
@@ -138,13 +138,13 @@ def score(request: Request) -> int:
     if len(systems) == 1:
         scores = evaluate_captions(systems[0], references, **options)
         if request.as_json:
-            print(json.dumps(scores_to_json(scores)))
+            print(dump_json(scores_to_json(scores)))
         else:
             print_scores(scores)
     else:
         comparison = compare_captions(systems[0], systems[1], references, **options)
         if request.as_json:
-            print(json.dumps(comparison_to_json(comparison)))
+            print(dump_json(comparison_to_json(comparison)))
         else:
             names = [printable(Path(path).name) for path in (request.captions, request.compare) if path]
             print_comparison(comparison, names)
@@ -186,7 +186,7 @@ def _score_names(request: Request) -> int:
     captions, images = _read(request, read_images)
     scores = score_naming(captions, {image.key: image.words for image in images})
     if request.as_json:
-        print(json.dumps(scores.to_dict()))
+        print(dump_json(scores.to_dict()))
         return 0
     rows = [[label(name), f"{value:.2f}"] for name, value in scores.to_dict().items() if name != "images"]
     print_table([counted(scores.photos, "image"), "share"], rows)

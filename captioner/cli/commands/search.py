@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from captioner.cli.output import say
 from captioner.errors import CaptionerError, DataError, ImageUnreadableError, OptionsError
 from captioner.images.suffixes import PICTURES, RAW
 from captioner.printable import counted, printable
+from captioner.readable_json import dump_record
 
 if TYPE_CHECKING:
     from captioner.retrieval import CaptionText
@@ -92,14 +92,13 @@ def run(args: argparse.Namespace) -> int:
 def search(request: Request, words: str) -> int:
     """Print what is found; the exit status."""
     from captioner.retrieval import CaptionIndex
-    from captioner.surrogates import to_unicode
 
     photos = list(read_captions(request.source, request.corrections))
     found = CaptionIndex(photos).find(words)[: request.limit]
     for one in found:
         if request.as_json:
             shown = {"image": one.photo.image, "caption": one.photo.caption, "score": round(one.score, 4)}
-            print(json.dumps(to_unicode(shown)))
+            print(dump_record(shown))
         else:
             print(f"{printable(one.photo.image)}\t{printable(one.photo.caption)}")
     if not found:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -14,6 +13,7 @@ from captioner.folder.outputs.place import Place, beside, claim
 from captioner.folder.outputs.table import Table
 from captioner.folder.state import State
 from captioner.folder.transform import Record
+from captioner.readable_json import dump_json
 from captioner.references import image_key
 from captioner.surrogates import to_unicode
 
@@ -115,6 +115,6 @@ def _file(name: str) -> dict[str, object]:
 def _write_list(file: IO[bytes], items: Iterator[dict[str, object]], start: bytes, end: bytes) -> None:
     separator = start + b"\n"
     for item in items:
-        file.write(separator + json.dumps(item).encode("ascii"))
+        file.write(separator + dump_json(item).encode())
         separator = b",\n"
     file.write(start + end if separator == start + b"\n" else b"\n" + end)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +15,7 @@ from captioner.folder.outputs.place import check_folder, claim, find_state
 from captioner.folder.records import keywords_of_record
 from captioner.folder.state import Entry, State
 from captioner.folder.transform import unchanged
-from captioner.surrogates import to_unicode
+from captioner.readable_json import dump_record
 
 
 class JsonlOutput:
@@ -98,9 +97,9 @@ class JsonlOutput:
 
     def _line(self, entry: Entry) -> bytes:
         keywords = self._options.keywords
-        if self._options.transform is unchanged and not keywords and "\\udc" not in entry.line:
+        if self._options.transform is unchanged and not keywords and "\\u" not in entry.line:
             return f"{entry.line}\n".encode("ascii")
         record = self._options.transform(entry.record)
         if keywords and "caption" in record:
             record = {**record, "keywords": list(keywords_of_record(record))}
-        return f"{json.dumps(to_unicode(record))}\n".encode("ascii")
+        return f"{dump_record(record)}\n".encode()

@@ -19,6 +19,7 @@ from captioner.overlay import template
 from captioner.overlay.gallery.entry import Entry, make_entry
 from captioner.retrieval.duplicates import group
 from captioner.words import forms
+from captioner.words.english import language_of_captions
 
 CHUNK = 1000
 """Photos per script file of the index."""
@@ -26,6 +27,7 @@ _MARKER_BYTES = 2**12
 STYLES = ("theme.css", "view.css", "gallery.css")
 DESK = (
     "theme.js",
+    "language.js",
     "copy.js",
     "field.js",
     "view.js",
@@ -94,7 +96,8 @@ def write_gallery(
             failed = sum(row[3] is not None for row in rows)
             name = options.title if options.title is not None else Path(image_root).resolve().name
             check_page(page, overwrite=options.overwrite)  # again: making entries takes long
-            content = _page(name or "Photos", files.name, chunks, options.saves_to).encode()
+            language = language_of_captions(row[1] for row in rows if row[3] is None)
+            content = _page(name or "Photos", language, files.name, chunks, options.saves_to).encode()
             sync_folder(partial)
             _put_in_place(page, content, partial, old)
     except OSError as error:
@@ -212,7 +215,7 @@ def _write_index(rows: list[list[Any]], files: Path) -> int:
     return len(chunks)
 
 
-def _page(title: str, files_name: str, chunks: int, saves_to: str | None) -> str:
+def _page(title: str, language: str, files_name: str, chunks: int, saves_to: str | None) -> str:
     css = template.load_style(*STYLES)
     script = "'use strict';\n" + template.load(*DESK, "gallery.js")
     base = quote(files_name, errors="surrogateescape")
@@ -229,6 +232,7 @@ def _page(title: str, files_name: str, chunks: int, saves_to: str | None) -> str
         {
             "policy": policy,
             "title": template.escape(title),
+            "language": language,
             "base": base,
             "saving": "" if saves_to is None else f' data-saves="{template.escape(saves_to)}"',
             "style": css,

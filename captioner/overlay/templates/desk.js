@@ -51,6 +51,7 @@ function createDesk({ photos, decisions, search, pictureOf, hrefOf, coveredHeigh
     const said = photo.decision ? saidOf(photo) : photo.error ?? saidOf(photo) ?? "Waiting…";
     const says = element("span", "says", ...search.mark(said, query.value, photos));
     says.dir = "auto";
+    if (said === saidOf(photo)) asCaption(says);
     const meta = element("span", "meta", element("span", "name", element("bdi", "", ...search.mark(photo.name, query.value, photos))));
     if (photo.confidence !== null && !photo.decision) {
       const gauge = element("span", "gauge"), sure = element("span", "sure", `${Math.round(photo.confidence * 100)}%`);

@@ -119,7 +119,7 @@ const captionerGallery = (() => {
   function showDecision() {
     review.show();
     if (!find(".view").hidden) view.say(desk.saidOf(opened));
-    find(".view-title").textContent = desk.saidOf(opened) ?? "";
+    asCaption(find(".view-title")).textContent = desk.saidOf(opened) ?? "";
   }
 
   // Above the photos, and over the one that covers them.

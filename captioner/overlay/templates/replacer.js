@@ -21,7 +21,7 @@ function createReplacer(dialog, { shown, all, saidOf, onReplace }) {
     const count = changes.length;
     find(".replacer-count").textContent = !from.value.trim() ? "" : count ? `${count} ${count === 1 ? "caption changes" : "captions change"}:` : "No caption has these words.";
     find(".replacer-samples").replaceChildren(...changes.slice(0, SAMPLES).map(([, text]) => {
-      const item = document.createElement("li");
+      const item = asCaption(document.createElement("li"));
       item.dir = "auto";
       item.textContent = text;
       return item;

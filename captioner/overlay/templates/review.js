@@ -37,7 +37,7 @@ function createReview(root, { decisions, onNext }) {
   function edit() {
     if (!photo) return;
     editor.hidden = false;
-    field.value = said() ?? "";
+    asCaption(field).value = said() ?? "";
     field.focus();
     field.select();
   }

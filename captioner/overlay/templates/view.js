@@ -66,7 +66,7 @@ function createView(root, { onChoose } = {}) {
     }
     const word = data.words[number];
     const name = element("b");
-    name.append(element("bdi", "", word.text));
+    name.append(asCaption(element("bdi", "", word.text)));
     detail.append(name, ` is ${percent(word.probability)} likely here, after the words before it. `);
     if (word.sentinel !== null)
       detail.append(`${percent(word.sentinel)} of its attention went to the sentence, not to the photo.`);
@@ -99,7 +99,7 @@ function createView(root, { onChoose } = {}) {
     button.setAttribute("role", "button");
     const bar = element("span", "bar");
     bar.style.setProperty("--probability", word.probability);
-    button.append(element("bdi", "", word.text || "∅"), bar, element("small", "", percent(word.probability)));
+    button.append(asCaption(element("bdi", "", word.text || "∅")), bar, element("small", "", percent(word.probability)));
     button.append(element("span", "heat-dot"));
     button.addEventListener("click", () => { stop(); choose(number); });
     button.addEventListener("keydown", (event) => {
@@ -135,7 +135,7 @@ function createView(root, { onChoose } = {}) {
     looked.slice(0, 5).forEach(([heat, number], at) => {
       if (at) detail.append(", ");
       const name = element("b");
-      name.append(element("bdi", "", data.words[number].text));
+      name.append(asCaption(element("bdi", "", data.words[number].text)));
       detail.append(name);
     });
   }
@@ -261,7 +261,7 @@ function createView(root, { onChoose } = {}) {
 
   function makeAlternative(other, number) {
     const item = element("li");
-    const text = element("span", "text", other.text);
+    const text = asCaption(element("span", "text", other.text));
     text.dir = "auto";
     item.append(text, element("span", "ratio", likelihood(other)));
     if (!onChoose) return item;
@@ -281,9 +281,9 @@ function createView(root, { onChoose } = {}) {
   function say(text) {
     said = text ?? data.caption;
     find(".copy").disabled = !said;
-    image.alt = said;
+    asCaption(image).alt = said;
     find(".said").hidden = said === data.caption;
-    find(".said").textContent = said;
+    asCaption(find(".said")).textContent = said;
     find(".said").dir = "auto";
   }
 
@@ -302,7 +302,7 @@ function createView(root, { onChoose } = {}) {
     find(".stage").style.setProperty("--aspect", Math.min(12, Math.max(1 / 6, data.width / data.height)));
 
     buttons = data.words.map(makeWord);
-    sentence.replaceChildren(...(buttons.length ? buttons : [element("span", "plain", data.caption)]));
+    sentence.replaceChildren(...(buttons.length ? buttons : [asCaption(element("span", "plain", data.caption))]));
     play.disabled = !buttons.length;
     sentence.dir = RIGHT_TO_LEFT.test(data.caption) ? "rtl" : "ltr";
     find(".numbers").replaceChildren();

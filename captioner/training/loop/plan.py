@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from captioner.errors import DataError
+from captioner.model.vocabulary import Vocabulary
 from captioner.options import MAX_WORDS, CaptionOptions
 from captioner.printable import counted
 from captioner.training.config.train_options import AUTO, DEFAULT_OBJECTIVES, StageOptions, TrainOptions
@@ -30,6 +31,8 @@ EPOCHS, MOST_EPOCHS = 8, 40
 CONTINUED_STEPS, MOST_CONTINUED_EPOCHS = 60, 15
 """The same for a run that goes on from a trained model: it speaks already, and each further step takes more
 of what it knew."""
+MOSTLY_NEW = 0.5
+"""Captions of which a larger share of words is new are in another language, or as good as that."""
 WARMUP_STEPS = 200
 CONTINUED_RATE, SMALLEST_CONTINUED_RATE = 2e-4, 3e-5
 """Learning rates of runs that start from a trained model, for the fewest captions and for many."""
@@ -154,6 +157,22 @@ def described(options: TrainOptions, train: Sequence[Example], val: Sequence[Exa
             raise DataError(said)
         found.append(said)
     return found
+
+
+def in_another_language(examples: Sequence[Example], vocabulary: Vocabulary) -> str | None:
+    """A warning if the model that a run starts from, with this vocabulary, knows few of the words in the
+    captions to learn; else None."""
+    known = set(vocabulary.words)
+    captions = (text for example in examples if not example.retained for text in example.image.captions)
+    are_known = [word in known for text in captions for word in tokenize(text)]
+    new = 1 - sum(are_known) / max(1, len(are_known))
+    if not are_known or new <= MOSTLY_NEW:
+        return None
+    return (
+        f"{new:.0%} of the words in the captions are new to the model that the run starts from, as in another"
+        " language: expect captions that mix its words and yours; leave start out, or train for more epochs"
+        " than are chosen for a start ([[stages]] epochs)"
+    )
 
 
 def warnings(options: TrainOptions, examples: Sequence[Example]) -> list[str]:

@@ -18,7 +18,7 @@ from captioner.training.data.examples import Example, check_names, load_examples
 from captioner.training.data.feature_cache import FeatureCache, build_cache
 from captioner.training.data.frozen_part import FrozenPart
 from captioner.training.data.left_out import LeftOut
-from captioner.training.loop.plan import described, planned
+from captioner.training.loop.plan import described, in_another_language, planned
 from captioner.training.progress import Progress
 from captioner.training.weights.build import build_model
 from captioner.training.weights.start import Start
@@ -96,6 +96,8 @@ def prepare(options: TrainOptions, data_root: Path, device: torch.device, progre
     start, options = _read_start(options, data_root, progress)
     options = planned(options, train, start.search if start else None)
     about_data = described(options, train, val)
+    if start and (warning := in_another_language(train, start.vocabulary)):
+        about_data.append(warning)
     torch.manual_seed(options.seed)
     built = build_model(options, train, start, progress.note)
     for text in about_data:

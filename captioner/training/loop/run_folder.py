@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 
 from captioner.errors import DataError, clip
 from captioner.files.destination import replacing
+from captioner.readable_json import dump_json
 from captioner.training.config.train_options import TrainOptions
 from captioner.training.data.examples import Example
 from captioner.training.loop.report import plot_curves
@@ -30,7 +30,7 @@ class RunFolder:
 
     def write_history(self, history: Sequence[dict[str, Any]]) -> None:
         with replacing(self.path / "log.jsonl") as log:
-            log.write("".join(json.dumps(record) + "\n" for record in history).encode())
+            log.write("".join(dump_json(record) + "\n" for record in history).encode())
         plot_curves(history, self.path / "curves.png")
 
     @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from captioner.errors import clip
+from captioner.readable_json import dump_json
 from captioner_server.captioning.models import Models
 from captioner_server.captioning.pictures import Pictures
 from captioner_server.errors import NotFoundError, NotServingError
@@ -78,7 +78,7 @@ def make_app(
         routes=[
             *map(route, operations),
             *_health_routes(door.state),
-            file("/openapi.json", json.dumps(api), "application/json", "default-src 'none'"),
+            file("/openapi.json", dump_json(api), "application/json", "default-src 'none'"),
             file("/docs", docs_page(api), "text/html", POLICY),
             *page_routes(options.stream_idle_s),
             *(gallery.routes(options.stream_idle_s) if gallery else ()),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, aclosing
 from typing import Any
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from captioner.readable_json import dump_json
 from captioner.results import Caption, Word
 from captioner_server.captioning.buffered import buffered
 from captioner_server.captioning.models import Models
@@ -89,7 +89,7 @@ async def encode(item: Caption | Word) -> bytes:
 
 
 def _dump(record: dict[str, Any]) -> bytes:
-    return json.dumps(record, allow_nan=False, separators=(",", ":")).encode()
+    return dump_json(record, allow_nan=False, separators=(",", ":")).encode()
 
 
 def _encode(item: Caption | Word) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -10,6 +9,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from captioner.errors import CaptionerError
+from captioner.readable_json import dump_json
 from captioner_server.errors import INTERNAL
 from captioner_server.http.errors import error_to_json
 
@@ -50,7 +50,7 @@ class EventStream(Response):
                     await send({"type": "http.response.body", "body": event, "more_body": True})
             except Exception as error:
                 shown = error if isinstance(error, CaptionerError) else CaptionerError(INTERNAL)
-                last = encode_event("error", json.dumps(error_to_json(shown)).encode())
+                last = encode_event("error", dump_json(error_to_json(shown)).encode())
                 await send({"type": "http.response.body", "body": last, "more_body": False})
                 raise
             await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -320,3 +320,20 @@ def test_a_format_that_the_server_leaves_out_is_refused_with_the_flag_that_takes
     answer = http.post("/v1/caption", content=heic, headers=OCTETS)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "NOT_AN_IMAGE")
     assert "--formats all" in answer.json()["error"]["message"]
+
+
+def test_letters_are_sent_as_they_are(monkeypatch):
+    monkeypatch.setattr("support.models.WORDS", ("größe", "a\u2028b"))
+    url = f"data:image/png;base64,{base64.b64encode(IMAGE).decode()}"
+    chat = {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]}
+    ask = {"model": "captioner", "prompt": "", "images": [base64.b64encode(IMAGE).decode()]}
+    with serve_http(FakeModel()) as (_, http):
+        answers = [
+            http.post("/v1/caption", content=IMAGE, headers=OCTETS, params={"attention": "true"}),
+            http.post("/v1/caption:stream", content=IMAGE, headers=OCTETS),
+            http.post("/api/generate", json=ask),
+            http.post("/v1/chat/completions", json={**chat, "model": "captioner", "stream": True}),
+        ]
+    for answer in answers:
+        assert answer.status_code == 200
+        assert "größe" in answer.content.decode() and "\u2028" not in answer.content.decode()

@@ -14,12 +14,13 @@ from support import squares
 
 from captioner.errors import DataError
 from captioner.export.bundle import export_bundle
+from captioner.model.vocabulary import Vocabulary
 from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.model import ModelOptions
 from captioner.options import CaptionOptions
 from captioner.training.config.train_options import AUTO, SourceOptions, StageOptions, TrainOptions
 from captioner.training.data.examples import Example, load_examples
-from captioner.training.loop.plan import described, leaked, planned, unlearnt, warnings
+from captioner.training.loop.plan import described, in_another_language, leaked, planned, unlearnt, warnings
 from captioner.training.loop.trainer import Trainer
 from captioner.training.objectives.bag_of_words import BagOfWords, BagOfWordsOptions
 from captioner.training.objectives.self_critical import SelfCriticalOptions
@@ -64,6 +65,31 @@ def test_captions_that_are_too_long_or_have_no_words_are_counted(examples: list[
     assert wordless == "1 of 3 captions have no words (letters or digits)"
     with pytest.raises(DataError, match="1 of 1 captions have no words"):
         described(options, [empty], [])
+
+
+def test_captions_of_which_the_start_knows_few_words_are_told(
+    data: Path, cache: Path, tmp_path: Path, examples: list[Example]
+) -> None:
+    english = Vocabulary.build(["a red square in hand"], 1)
+    german = with_captions(examples[0], "ein rotes Quadrat in der Hand", "ein Quadrat")
+    told = in_another_language([german], english)
+    assert told and told.startswith("75% of the words in the captions are new") and "leave start out" in told
+    for said in (("a blue square in a hand",), (), ("?!",)):
+        assert in_another_language([with_captions(german, *said)], english) is None
+    assert in_another_language([dataclasses.replace(german, retained=True)], english) is None
+
+    shutil.copytree(data, tmp_path / "root")
+    squares.trainer(squares.options((squares.stage(epochs=1),)), tmp_path / "first", data, cache).run()
+    (tmp_path / "first" / "best.pt").rename(tmp_path / "root" / "start.pt")
+    lines = [{"image": f"{number:02}.png", "caption": "ein rotes Quadrat"} for number in range(30)]
+    table = tmp_path / "root" / "german.jsonl"
+    table.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for captions, count in (("german.jsonl", 1), (DATA[0].captions, 0)):
+        source = dataclasses.replace(DATA[0], captions=captions, val_fraction=0.3)
+        options = squares.options(start="start.pt", model=ModelOptions(), data=(source,))
+        trainer = squares.trainer(options, tmp_path / f"run{count}", tmp_path / "root", cache)
+        assert isinstance(trainer.progress, squares.Silent)
+        assert sum("are new to the model" in note for note in trainer.progress.notes) == count
 
 
 def test_a_vocabulary_without_words_is_refused(data: Path, cache: Path, tmp_path: Path) -> None:

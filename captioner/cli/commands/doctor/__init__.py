@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from captioner.cli.arguments.model import add_device_argument, add_precision_argument
 from captioner.cli.commands.doctor.section import Section, attempt
 from captioner.printable import printable
+from captioner.readable_json import dump_json
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     problems = list(dict.fromkeys(problem for section in sections for problem in section.problems))
     if request.as_json:
         report = {section.name: section.facts for section in sections}
-        print(json.dumps({**report, "problems": problems}, indent=2))
+        print(dump_json({**report, "problems": problems}, indent=2))
     else:
         print("problems:", *(f"  {printable(problem)}" for problem in problems or ["none"]), sep="\n")
     return 1 if problems else 0

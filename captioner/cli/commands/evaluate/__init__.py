@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from captioner.cli.commands.evaluate.attention_tests import (
 from captioner.cli.output import report_failure, say, with_progress
 from captioner.cli.scores import print_scores, scores_to_json
 from captioner.errors import CaptionerError, DataError, ImageError, ImageUnreadableError, OutputError
+from captioner.readable_json import dump_json, dump_record
 
 if TYPE_CHECKING:
     from captioner.images.limits import ImageLimits
@@ -130,9 +130,7 @@ def evaluate(request: Request) -> int:
     )
     found = tests.results()
     if request.as_json:
-        print(
-            json.dumps({**scores_to_json(scores), **{name: each.to_dict() for name, each in found.items()}})
-        )
+        print(dump_json({**scores_to_json(scores), **{name: each.to_dict() for name, each in found.items()}}))
     else:
         print_scores(scores)
         print_results(found)
@@ -148,7 +146,6 @@ def _caption(
 ) -> tuple[dict[str, str], int, bool]:
     """The captions by the names of the images; how many images failed, which are reported; and whether the
     output, if there is one, was written."""
-    from captioner.surrogates import to_unicode
 
     asked = captioner.caption_each((_read(files, image.name) for image in images), request.options)
     outcomes = with_progress(asked, "captioning", len(images))
@@ -162,7 +159,7 @@ def _caption(
                 continue
             captions[image.name] = caption.text
             record = caption.to_dict(image.name, words=False, alternatives=False)
-            lines.append(json.dumps(to_unicode(record)) + "\n")
+            lines.append(dump_record(record) + "\n")
             tests.add(image, caption)
     finally:
         # Also those before an error or Ctrl-C.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from captioner import __version__
 from captioner.errors import CaptionerError
 from captioner.model.info import ModelInfo
+from captioner.readable_json import dump_json
 from captioner_server.errors import RequestError, message_of
 from captioner_server.http.dialects.answer.reply import JSON, Reply
 from captioner_server.http.dialects.question.fields import (
@@ -201,7 +201,7 @@ def _usage(reply: Reply) -> dict[str, int]:
 
 
 def _lines(records: Iterable[dict[str, Any]]) -> bytes:
-    return b"".join(json.dumps(record, separators=(",", ":")).encode() + b"\n" for record in records)
+    return b"".join(dump_json(record, separators=(",", ":")).encode() + b"\n" for record in records)
 
 
 def _now() -> str:

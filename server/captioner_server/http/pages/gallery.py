@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from captioner.readable_json import dump_json
 from captioner_server.errors import RequestError
 from captioner_server.http.endpoint import Operation, read_nothing
 from captioner_server.http.off_loop import off_loop
@@ -70,8 +71,7 @@ class Gallery:
         ]
 
     async def _list(self, nothing: str, ticket: Ticket) -> Response:
-        # Escaped: names and captions may have lone surrogates, which UTF-8 cannot encode.
-        decisions = await off_loop(lambda: json.dumps(self.decisions.list()))
+        decisions = await off_loop(lambda: dump_json(self.decisions.list()))
         return Response(decisions, media_type="application/json")
 
     async def _change(self, changes: Sequence[Change], ticket: Ticket) -> Response:

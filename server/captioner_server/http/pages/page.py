@@ -14,6 +14,7 @@ from captioner.overlay.payload import packed_colormap
 from captioner.overlay.scene import OverlayOptions
 from captioner.words import forms
 from captioner.words.alt_text import alt_text_rules
+from captioner.words.english import ANOTHER_LANGUAGE, FEW_FOREIGN
 from captioner_server.http.pages.static_file import StaticFile
 
 _STYLES = ("theme.css", "view.css", "gallery.css", "page.css")
@@ -74,6 +75,7 @@ def page_routes(patience_s: float) -> list[Route]:
         "colormap": packed_colormap(options.colormap),
         "forms": forms.table(),
         "altText": alt_text_rules(),
+        "language": {"another": ANOTHER_LANGUAGE, "few": FEW_FOREIGN},
     }
     examples = "\n".join(
         f'<button type="button" class="example"><img src="examples/{name}" alt="{shows}"></button>'

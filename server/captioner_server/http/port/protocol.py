@@ -7,7 +7,6 @@ and pyproject.toml the versions that have it.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from functools import partial
 from heapq import heappop, heappush
@@ -18,6 +17,7 @@ import h11
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from captioner.readable_json import dump_json
 from captioner_server.errors import RequestError
 from captioner_server.http.errors import error_to_json
 
@@ -210,7 +210,7 @@ class _Protocol(H11Protocol):
 
     def _reject(self, reason: str) -> None:
         """Answer what never reaches the application, and close the connection."""
-        content = json.dumps(error_to_json(RequestError(reason, ""))).encode()
+        content = dump_json(error_to_json(RequestError(reason, ""))).encode()
         length = str(len(content)).encode()
         headers = [
             (b"content-type", b"application/json"),

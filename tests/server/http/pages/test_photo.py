@@ -92,6 +92,22 @@ def test_downloads(browser, server, tmp_path):
     assert opened.locator(".photo img").evaluate("image => image.naturalWidth") > 100
 
 
+@pytest.mark.parametrize(("known", "language"), [(("red", "dog"), "en"), (("roter", "auf"), "")])
+def test_captions_carry_their_language(browser, server, tmp_path, monkeypatch, known, language):
+    monkeypatch.setattr("support.models.WORDS", known)
+    with open_at(browser, server) as page:
+        page.set_input_files(".files", CAT)
+        wait_for_caption(page)
+        with page.expect_download() as download:
+            page.locator("[data-format=html]").click()
+        download.value.save_as(tmp_path / "page.html")
+        assert page.locator(".word bdi").first.get_attribute("lang") == language
+    opened = new_page(browser)
+    opened.goto((tmp_path / "page.html").as_uri())
+    for place in ("title", "h1", ".word bdi"):
+        assert opened.locator(place).first.get_attribute("lang") == language, place
+
+
 def test_a_dropped_and_a_pasted_photo(browser, server):
     with open_at(browser, server) as page:
         for event in ("drop", "paste"):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import Response
+
+from captioner.readable_json import dump_json
 
 
 def new_id(prefix: str) -> str:
@@ -18,7 +19,7 @@ def events(records: Sequence[dict[str, Any]], *, named: bool = False, end: bytes
     """Server-sent events, each named by its type or not."""
     content = b"".join(
         (b"event: %s\n" % record["type"].encode() if named else b"")
-        + b"data: %s\n\n" % json.dumps(record, separators=(",", ":")).encode()
+        + b"data: %s\n\n" % dump_json(record, separators=(",", ":")).encode()
         for record in records
     )
     return Response(content + end, media_type="text/event-stream")

@@ -57,11 +57,11 @@ async function makePage(image, data, said, name) {
   const json = (value) => JSON.stringify(value).replace(/[<>&\u007f-\uffff]/g,
     (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`);
   const { url, ...kept } = data; // the photo stands in the page itself
-  const caption = escape(said);
+  const caption = escape(said), { language } = document.body.dataset;
   const values = {
-    title: escape(`${said} – ${name}`), name: escape(name), caption, data: json({ ...kept, said }),
-    photo: `<img alt="${caption}" src="${drawPhoto(image, data, 1600).toDataURL("image/jpeg", 0.85)}">`,
-    heading: `<h1 class="unseen">${caption}</h1>`,
+    language, title: escape(`${said} – ${name}`), name: escape(name), caption, data: json({ ...kept, said }),
+    photo: `<img lang="${language}" alt="${caption}" src="${drawPhoto(image, data, 1600).toDataURL("image/jpeg", 0.85)}">`,
+    heading: `<h1 class="unseen" lang="${language}">${caption}</h1>`,
   };
   return shell.replace(/\{\{(\w+)\}\}/g, (_, key) => values[key]);
 }

@@ -19,7 +19,7 @@
 
   // Captions, settings, decisions.
 
-  const altText = createAltText(given.altText);
+  const altText = createAltText(given.altText), another = new RegExp(given.language.another, "i");
   const settings = createSettings(find("dialog.settings"), {
     countOpen: () => photos.filter((photo) => !photo.decision).length,
     onChange: ({ again }) => {
@@ -61,6 +61,15 @@
     photo.payload = photo.result ? makePayload(photo.result, photo.size, given) : null;
     photo.probability = photo.payload?.meanProbability ?? null;
     desk.learn(photo);
+    photo.foreign = another.test(photo.result?.caption ?? "");
+    document.body.dataset.language = languageOfCaptions();
+  }
+
+  // As `language_of_captions` in captioner/words/english.py.
+  function languageOfCaptions() {
+    const captioned = photos.filter((photo) => photo.result);
+    const foreign = captioned.filter((photo) => photo.foreign);
+    return foreign.length > given.language.few * captioned.length ? "" : "en";
   }
 
   // What is lost unless it is downloaded: decisions, and captions of more than one photo.
