@@ -85,6 +85,22 @@ def test_review_by_keyboard(browser, gallery, tmp_path):
     ]
 
 
+def test_the_view_says_which_photo_it_is_and_how_many_are_decided(browser, gallery):
+    with open_page(browser, gallery, "#q=dog") as page:
+        page.locator(".card").first.click()
+        page.get_by_role("dialog", name="0.jpg 1 of 2").wait_for()
+        assert page.locator(".review-count").text_content() == ""
+        page.keyboard.press("a")
+        page.get_by_role("dialog", name="2.jpg 2 of 2").wait_for()
+        assert page.locator(".review-count").text_content() == "1 of 2 decided"
+        page.keyboard.press("u")
+        assert page.locator(".review-count").text_content() == ""
+        page.keyboard.press("Escape")
+        page.locator(".query").fill("snow")
+        page.locator(".card").click()
+        assert page.locator(".position").text_content() == ""  # the only one
+
+
 def test_a_caption_is_one_line_without_control_characters(browser, gallery, tmp_path):
     with open_page(browser, gallery, "#photo=0.jpg") as page:
         page.wait_for_selector(".word")

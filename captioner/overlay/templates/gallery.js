@@ -28,7 +28,7 @@ const captionerGallery = (() => {
       history.replaceState(null, "", `#${hash()}`);
     },
   });
-  const review = createReview(find(".review"), { decisions, onNext: () => move(1) });
+  const review = createReview(find(".review"), { decisions, list: () => desk.chosen, onNext: () => move(1) });
   const view = createView(find(".view"), { onChoose: review.use });
 
   // Data comes from scripts beside the page, which call these.

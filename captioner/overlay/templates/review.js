@@ -1,7 +1,9 @@
-// Approving, editing and rejecting the caption of the photo that is open, by key and by mouse.
-function createReview(root, { decisions, onNext }) {
+// Approving, editing and rejecting the caption of the photo that is open, by key and by mouse. `list` returns the photos
+// that are gone through, in their order.
+function createReview(root, { decisions, list, onNext }) {
   const find = (selector) => root.querySelector(selector);
   const editor = find(".editor"), field = find(".editor textarea"), state = find(".review-state");
+  const position = document.querySelector(".position");
   const NAMES = { approved: "Approved", edited: "Edited", rejected: "Rejected" };
   let photo = null;
 
@@ -24,11 +26,15 @@ function createReview(root, { decisions, onNext }) {
     find(".edit").disabled = !photo;
     find(".approve").setAttribute("aria-pressed", String(decision?.status === "approved"));
     find(".reject").setAttribute("aria-pressed", String(decision?.status === "rejected"));
+    const decided = list().filter(({ file }) => decisions.of(file)).length;
+    find(".review-count").textContent = decided ? `${decided.toLocaleString()} of ${list().length.toLocaleString()} decided` : "";
   }
 
   function open(next) {
     photo = next;
     editor.hidden = true;
+    const place = list().indexOf(photo), count = list().length;
+    position.textContent = place < 0 || count < 2 ? "" : `${(place + 1).toLocaleString()} of ${count.toLocaleString()}`;
     show();
   }
 

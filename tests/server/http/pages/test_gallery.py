@@ -183,6 +183,8 @@ def test_keys_that_are_pressed_at_once_are_for_one_photo_after_the_other(browser
         assert page.locator(".file-name").text_content() == "cat.jpg"
         assert page.locator(".review-state").text_content() == ""
         press_at_once(page, "a", "2")
+        assert page.locator(".position").text_content() == "2 of 2"
+        assert page.locator(".review-count").text_content() == "2 of 2 decided"
         page.locator(".back").click()
         assert page.locator(".card .status").all_text_contents() == ["approved", "edited"]
         page.go_back()

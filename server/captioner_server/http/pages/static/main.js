@@ -50,7 +50,7 @@
     },
     saves: { jsonl: saveRecords }, onSave: () => { for (const photo of photos) photo.saved = true; },
   });
-  const review = createReview(find(".review"), { decisions, onNext: () => move(1) });
+  const review = createReview(find(".review"), { decisions, list: () => photos, onNext: () => move(1) });
   const view = createView(find(".view"), { onChoose: (text) => review.use(settings.style === "alt" ? altText(text) : text) });
 
   // The caption of a photo in the style that was asked for.
@@ -111,7 +111,7 @@
     video.hidden = true;
     find(".live-tools").hidden = true;
     find(".review").hidden = false;
-    find(".file-name").hidden = false;
+    find(".titles").hidden = false;
     find(".file-name bdi").textContent = photo.name;
     image.src = photo.url;
     find(".downloads").hidden = !photo.result;
@@ -257,7 +257,7 @@
     view.stop();
     single.hidden = true;
     gallery.hidden = false;
-    find(".file-name").hidden = true;
+    find(".titles").hidden = true;
     document.body.classList.add("busy");
     toggleTools();
     desk.learnChoices();
@@ -307,7 +307,7 @@
     opened = stopped = captioningAll = null;
     find(".query").value = "";
     single.hidden = gallery.hidden = true;
-    find(".file-name").hidden = true;
+    find(".titles").hidden = true;
     document.body.classList.remove("busy");
     view.stop();
     desk.update();
@@ -376,7 +376,7 @@
       find(".downloads").hidden = find(".review").hidden = true;
       find(".live-tools").hidden = false;
       find(".switch").hidden = cameras < 2;
-      find(".file-name").hidden = true;
+      find(".titles").hidden = true;
       find(".detail").setAttribute("aria-live", "off"); // it changes several times a second
       toggleTools();
     } catch (error) {
