@@ -222,7 +222,7 @@ def _page(title: str, files_name: str, chunks: int, saves_to: str | None) -> str
     )
     if saves_to is not None:
         policy += "; connect-src 'self'"
-    heading = '<h2 class="unseen view-title"></h2>'
+    heading = '<h2 class="unseen view-title" tabindex="-1"></h2>'
     index = "\n".join(f'<script src="{base}/index/{number}.js"></script>' for number in range(chunks))
     return template.fill(
         template.load("gallery.html"),

@@ -12,6 +12,7 @@ const captionerGallery = (() => {
     onChange: (change) => {
       const touched = desk.receive(change);
       if (!viewer.open) return;
+      review.tell(find(".told").textContent);
       if (change.undone && touched.length === 1 && touched[0] !== opened) show(touched[0]);
       showDecision();
     },
@@ -102,7 +103,11 @@ const captionerGallery = (() => {
     const place = desk.chosen.indexOf(photo);
     find(".photo-before").disabled = place <= 0;
     find(".photo-after").disabled = place < 0 || place >= desk.chosen.length - 1;
-    if (!viewer.open) viewer.showModal();
+    if (!viewer.open) {
+      review.tell("");
+      viewer.showModal();
+      viewer.focus(); // until there is a caption
+    }
     viewer.scrollTop = 0;
     review.open(photo);
     if (photo.error !== null) showProblem(photo.error);
@@ -114,6 +119,7 @@ const captionerGallery = (() => {
     find(".view").hidden = false;
     view.show(views.get(opened.number));
     showDecision();
+    review.announce(desk.saidOf(opened), find(".view-title"));
   }
 
   function showDecision() {
@@ -134,6 +140,7 @@ const captionerGallery = (() => {
     find(".view").hidden = true;
     find(".problem").textContent = message;
     find(".problem").hidden = false;
+    review.announce(message, find(".problem"));
   }
 
   function show(photo) {

@@ -34,6 +34,7 @@ function createReview(root, { decisions, list, onNext }) {
     photo = next;
     editor.hidden = true;
     const place = list().indexOf(photo), count = list().length;
+    find(".review-now").textContent = "";
     position.textContent = place < 0 || count < 2 ? "" : `${(place + 1).toLocaleString()} of ${count.toLocaleString()}`;
     show();
   }
@@ -74,6 +75,16 @@ function createReview(root, { decisions, list, onNext }) {
     if (event.key === "Escape") { event.preventDefault(); event.stopPropagation(); cancel(); }
   });
 
+  // What was done, for those who see and for those who hear the page: the view may have moved on since.
+  const tell = (text) => { find(".review-done").textContent = text; };
+
+  // To be called when the photo is shown: says which one, and moves the focus, if what had it is gone, to `caption`.
+  function announce(text, caption) {
+    find(".review-now").textContent = [photo.name, position.textContent, text].filter(Boolean).join(", ");
+    const focused = document.activeElement;
+    if (focused.matches("body, dialog, :disabled") || !focused.checkVisibility()) caption.focus({ preventScroll: true });
+  }
+
   // Returns whether the key meant something.
   function handleKey(event) {
     if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches("input, select, textarea")) return false;
@@ -84,5 +95,5 @@ function createReview(root, { decisions, list, onNext }) {
     return true;
   }
 
-  return { open, show, use, handleKey, get editing() { return !editor.hidden; } };
+  return { open, show, use, tell, announce, handleKey, get editing() { return !editor.hidden; } };
 }

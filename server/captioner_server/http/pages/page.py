@@ -65,7 +65,7 @@ def page_routes(patience_s: float) -> list[Route]:
         template.load("view.html"),
         {
             "photo": '<img alt=""><video muted playsinline hidden></video>',
-            "heading": '<h2 class="unseen">Words of the caption</h2>',
+            "heading": '<h2 class="unseen view-title" tabindex="-1"></h2>',
         },
     )
     options = OverlayOptions()

@@ -35,7 +35,7 @@
     onChange: (change) => {
       const touched = desk.receive(change);
       for (const photo of touched) photo.saved = false;
-      if (opened) say(find(".told").textContent);
+      if (opened) review.tell(find(".told").textContent);
       if (change.undone && touched.length === 1 && opened && touched[0] !== opened) go(touched[0].number);
       showDecision();
       toggleTools();
@@ -101,6 +101,11 @@
   function showDecision() {
     review.show();
     if (opened?.result) view.say(desk.saidOf(opened));
+    showTitle(opened);
+  }
+
+  function showTitle(photo) {
+    find(".view-title").textContent = photo && (desk.saidOf(photo) ?? photo.name);
   }
 
   function face(photo) {
@@ -116,6 +121,7 @@
     image.src = photo.url;
     find(".downloads").hidden = !photo.result;
     review.open(photo);
+    showTitle(photo);
   }
 
   async function captionOpened(photo, signal) {
@@ -145,9 +151,10 @@
     toggleTools();
     if (photo.result) {
       showResult(photo);
-      return say("");
-    }
-    showEmpty(photo);
+      say("");
+    } else showEmpty(photo);
+    review.announce(photo.result && desk.saidOf(photo), find(".view-title"));
+    if (photo.result) return;
     if (photo.error) say(photo.error, { bad: true, retry: photo.retry });
     else if (!photo.working) {
       const error = await work(photo, captionOpened);
@@ -254,6 +261,7 @@
   function showGallery() {
     const before = opened;
     opened = null;
+    review.tell("");
     view.stop();
     single.hidden = true;
     gallery.hidden = false;
@@ -304,6 +312,7 @@
     }
     photos.length = others = 0;
     decisions.forget();
+    review.tell("");
     opened = stopped = captioningAll = null;
     find(".query").value = "";
     single.hidden = gallery.hidden = true;
