@@ -26,6 +26,7 @@ _MARKER_BYTES = 2**12
 STYLES = ("theme.css", "view.css", "gallery.css")
 DESK = (
     "theme.js",
+    "keys.js",
     "copy.js",
     "field.js",
     "view.js",
@@ -234,6 +235,7 @@ def _page(title: str, files_name: str, chunks: int, saves_to: str | None) -> str
             "style": css,
             "tools": template.fill(template.load("tools.html"), {"saves": ""}),
             "review": template.load("review.html"),
+            "keys": template.fill(template.load("keys.html"), {"escape": "close the photo"}),
             "view": template.fill(template.load("view.html"), {"photo": '<img alt="">', "heading": heading}),
             "forms": template.to_json(forms.table()),
             "script": script,

@@ -195,6 +195,7 @@ const captionerGallery = (() => {
   }
   addEventListener("DOMContentLoaded", saves ? startServed : start);
   createThemeButtons(document.querySelectorAll(".theme"));
+  createKeyList(find(".key-list"), document.querySelectorAll(".keys-open"));
 
   return { receiveIndex, receiveView };
 })();

@@ -82,6 +82,7 @@ def page_routes(patience_s: float) -> list[Route]:
     parts = {
         "view": view,
         "review": template.load("review.html"),
+        "keys": template.fill(template.load("keys.html"), {"escape": "show the plain photo"}),
         "tools": template.fill(template.load("tools.html"), {"saves": _RECORDS}),
         "examples": examples,
         "settings": template.to_json(settings),

@@ -234,6 +234,8 @@ def test_a_photo_without_a_caption_has_nothing_to_play_or_copy(browser, server, 
         assert page.locator(".copy").is_enabled()
         assert page.locator(".photo img").is_visible()
         assert page.locator(".keys").is_visible()
+        page.keyboard.press("?")
+        page.get_by_role("dialog", name="Keys").get_by_text("show the plain photo").wait_for()
 
 
 def test_settings_change_how_photos_are_captioned(browser, server):

@@ -441,6 +441,7 @@
     } else if (camera.running || !(review.handleKey(event) || desk.handleKey(event))) view.handleKey(event);
   });
   createThemeButtons(document.querySelectorAll(".theme"));
+  createKeyList(find(".key-list"), document.querySelectorAll(".keys-open"));
 
   async function learnModel() {
     try {
