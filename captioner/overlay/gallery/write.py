@@ -36,6 +36,7 @@ DESK = (
     "review.js",
     "save.js",
     "replacer.js",
+    "menu.js",
     "desk.js",
 )
 """The scripts of every page with many photos."""

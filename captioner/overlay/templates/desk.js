@@ -168,16 +168,8 @@ function createDesk({ photos, decisions, search, pictureOf, hrefOf, coveredHeigh
     const button = event.target.closest("[data-save]");
     if (!button) return;
     save(button.dataset.save);
-    menu.open = false;
-    menu.querySelector("summary").focus();
   });
-  menu.addEventListener("keydown", (event) => {
-    if (event.key !== "Escape" || !menu.open) return;
-    event.stopPropagation();
-    menu.open = false;
-    menu.querySelector("summary").focus();
-  });
-  document.addEventListener("pointerdown", (event) => { if (!menu.contains(event.target)) menu.open = false; });
+  createMenu(menu);
 
   const filter = () => { update(); onFilter(); };
   query.addEventListener("input", filter);

@@ -111,7 +111,7 @@
   function face(photo) {
     single.hidden = false;
     gallery.hidden = true;
-    document.body.classList.add("busy");
+    setBusy(true);
     image.hidden = false;
     video.hidden = true;
     find(".live-tools").hidden = true;
@@ -266,7 +266,7 @@
     single.hidden = true;
     gallery.hidden = false;
     find(".titles").hidden = true;
-    document.body.classList.add("busy");
+    setBusy(true);
     toggleTools();
     desk.learnChoices();
     refresh();
@@ -274,13 +274,23 @@
     if (desk.chosen.includes(before)) desk.focus(before);
   }
 
+  // What brings photos fills the empty page; beside photos it is a menu.
+  const addMenu = find(".add-menu");
+  function setBusy(busy) {
+    if (addMenu.hidden !== busy) return;
+    if (busy) addMenu.querySelector(".menu-items").append(find(".pick-tools"));
+    else find(".ways").after(find(".pick-tools"));
+    addMenu.hidden = !busy;
+    find(".pick").hidden = busy;
+  }
+  createMenu(addMenu);
+
   function toggleTools() {
     const many = photos.length > 1 && opened !== null, place = photos.indexOf(opened);
     for (const name of [".back", ".photo-before", ".photo-after"]) find(name).hidden = !many;
     find(".photo-before").disabled = place <= 0;
     find(".photo-after").disabled = place >= photos.length - 1;
     find(".clear").hidden = !photos.length;
-    find(".examples").hidden = photos.length > 0 || camera.running;
   }
 
   function move(by) {
@@ -317,7 +327,7 @@
     find(".query").value = "";
     single.hidden = gallery.hidden = true;
     find(".titles").hidden = true;
-    document.body.classList.remove("busy");
+    setBusy(false);
     view.stop();
     desk.update();
     say("");
@@ -379,7 +389,7 @@
       opened = null;
       single.hidden = false;
       gallery.hidden = true;
-      document.body.classList.add("busy");
+      setBusy(true);
       image.hidden = true;
       video.hidden = false;
       find(".downloads").hidden = find(".review").hidden = true;
@@ -402,10 +412,10 @@
     video.hidden = true;
     single.hidden = true;
     find(".detail").setAttribute("aria-live", "polite");
-    document.body.classList.toggle("busy", photos.length > 0);
+    setBusy(photos.length > 0);
     view.stop();
     toggleTools();
-    find(".camera").focus();
+    (addMenu.hidden ? find(".camera") : addMenu.querySelector("summary")).focus();
   }
 
   find(".camera").addEventListener("click", () => startCamera(() => camera.start()));
