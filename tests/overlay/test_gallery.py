@@ -204,6 +204,8 @@ def test_looks_and_accessibility(browser, gallery, scheme, size):
         page.locator(".review-state", has_text="Approved").wait_for()
         assert violations(page, find_axe()) == []
         page.keyboard.press("Escape")
+        if size == "phone":
+            page.locator(".fold").click()
         page.locator(".show").select_option("open")
         take_screenshot(page, f"gallery-review-{size}-{scheme}")
         assert violations(page, find_axe()) == []
@@ -221,8 +223,24 @@ def test_the_buttons_of_a_review_stay_where_they_are(browser, gallery):
         assert page.locator(".approve").bounding_box() == before
 
 
+def test_on_a_small_phone_filters_and_actions_fold_beside_the_search(browser, gallery):
+    with open_page(browser, gallery, viewport={"width": 320, "height": 640}) as page:
+        assert page.locator(".cards").bounding_box()["y"] < 160
+        assert page.locator(".query").is_visible() and page.locator(".show").is_hidden()
+        page.get_by_role("button", name="Filters and actions", expanded=False).click()
+        page.locator(".show").select_option("failed")
+        page.locator(".fold.main").wait_for()  # a filter is on
+        page.locator(".show").select_option("all")
+        page.locator(".approve-all").click()
+        page.get_by_role("button", name="Filters and actions", expanded=True).click()
+        assert page.locator(".approve-all").is_hidden()
+        assert page.locator(".told").is_visible()  # what was done
+        assert "main" not in page.locator(".fold").get_attribute("class")
+
+
 def test_fields_stay_within_their_dialog_on_a_small_phone(browser, gallery):
     with open_page(browser, gallery, viewport={"width": 320, "height": 640}) as page:
+        page.locator(".fold").click()
         page.locator(".replace").click()
         buttons = page.locator(".replacer .dialog-buttons").bounding_box()
         for field in (".find-text", ".replace-text"):

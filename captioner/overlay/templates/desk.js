@@ -3,7 +3,7 @@
 // one; `alike` is the number of a group of photos that look alike, if it is in one.
 function createDesk({ photos, decisions, search, pictureOf, hrefOf, coveredHeight, onFilter, saves = {}, onSave = () => {} }) {
   const find = (selector) => document.querySelector(selector);
-  const query = find(".query"), told = find(".told"), cards = find(".cards"), menu = find(".save-menu");
+  const query = find(".query"), told = find(".told"), cards = find(".cards"), menu = find(".save-menu"), fold = find(".fold");
   const SELECTS = ["order", "show", "sureness", "folder", "keyword"], MOST_KEYWORDS = 200, LINES_REM = 6.6;
   const select = (name) => find(`.${name}`);
   let chosen = [], partial = false;
@@ -108,6 +108,7 @@ function createDesk({ photos, decisions, search, pictureOf, hrefOf, coveredHeigh
     chosen = found.photos.filter((photo) => passes(photo, wanted));
     const order = ORDERS[wanted.order] ?? (wanted.show === "alike" && ((a, b) => a.alike - b.alike || a.number - b.number));
     if (order) chosen.sort(order);
+    fold.classList.toggle("main", SELECTS.some((name) => select(name).selectedIndex > 0));
     list.show(chosen);
     find(".nothing").hidden = chosen.length > 0;
     showActions();
@@ -170,6 +171,9 @@ function createDesk({ photos, decisions, search, pictureOf, hrefOf, coveredHeigh
     save(button.dataset.save);
   });
   createMenu(menu);
+
+  // On phones, filters and actions are folded away.
+  fold.addEventListener("click", () => fold.setAttribute("aria-expanded", String(fold.getAttribute("aria-expanded") === "false")));
 
   const filter = () => { update(); onFilter(); };
   query.addEventListener("input", filter);
