@@ -203,6 +203,7 @@ def test_what_a_server_keeps_and_what_it_does_not_is_said(browser, folder, recor
             route.fulfill(path=tmp_path / route.request.url.removeprefix("http://localhost/"))
 
     page.route("http://localhost/**", answer)
+    page.clock.install()
     page.goto("http://localhost/gallery.html")
     with page.expect_response(lambda response: response.request.method == "POST") as kept:
         page.locator(".approve-all").click()
@@ -219,6 +220,20 @@ def test_what_a_server_keeps_and_what_it_does_not_is_said(browser, folder, recor
     page.locator(".problem").get_by_text("The server cannot be reached.").wait_for()
     gone = False
     page.keyboard.press("a")
+    warning.wait_for(state="hidden")
+
+    for event in ("online", "visibilitychange"):
+        gone = True
+        page.keyboard.press("u")
+        warning.wait_for()
+        gone = False
+        page.evaluate(f"document.dispatchEvent(new Event('{event}', {{ bubbles: true }}))")
+        warning.wait_for(state="hidden")
+    gone = True
+    page.keyboard.press("u")
+    warning.wait_for()
+    gone = False
+    page.clock.run_for(60_000)  # without anybody
     warning.wait_for(state="hidden")
 
 
