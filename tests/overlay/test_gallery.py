@@ -185,6 +185,26 @@ def test_going_back_closes_the_view(browser, gallery):
         page.wait_for_selector(".viewer", state="hidden")
 
 
+def test_closing_the_view_leaves_nothing_to_go_back_to(browser, gallery):
+    with open_page(browser, gallery, "#sort=name") as page:
+        page.locator(".query").fill("dog")
+        entries = page.evaluate("history.length")
+        for number in range(2):
+            page.locator(".card").first.click()
+            page.wait_for_selector(".word")
+            page.keyboard.press("PageDown")
+            page.keyboard.press("Escape")
+            page.locator(".query").fill(f"dog {number}")  # at once
+            page.wait_for_url(lambda url: "photo=" not in url)
+        assert page.evaluate("history.length") == entries + 1  # the photo, where Forward goes
+        assert page.url.endswith("#q=dog+1&sort=name")
+        assert page.evaluate("history.state") is None
+        page.go_forward()
+        page.wait_for_selector(".viewer[open]")
+        page.go_back()
+        page.wait_for_selector(".viewer", state="hidden")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", ["phone", "desk"])
 def test_looks_and_accessibility(browser, gallery, scheme, size):

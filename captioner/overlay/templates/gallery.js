@@ -26,7 +26,7 @@ const captionerGallery = (() => {
     onFilter: () => {
       showCount();
       scrollTo(0, 0);
-      history.replaceState(null, "", `#${hash()}`);
+      if (!leaving) history.replaceState(null, "", `#${hash()}`);
     },
   });
   const review = createReview(find(".review"), { decisions, list: () => desk.chosen, onNext: () => move(1) });
@@ -84,6 +84,30 @@ const captionerGallery = (() => {
     else if (viewer.open) viewer.close();
   }
   let listed = false;
+
+  // A photo that is opened from the list has an entry of the history, marked as one above the list. Closing the photo
+  // goes back to the list, which takes a moment; `next` is what was opened meanwhile.
+  let leaving = false, next = null;
+
+  function go(to) {
+    if (leaving) return void (next = to);
+    history.pushState({ aboveList: true }, "", to);
+    return readHash();
+  }
+
+  function leave() {
+    if (!history.state?.aboveList) return history.replaceState(null, "", `#${hash()}`);
+    leaving = true;
+    return history.back();
+  }
+
+  function followHash() {
+    if (!leaving) return readHash();
+    leaving = false;
+    history.replaceState(null, "", `#${hash()}`); // the filters may have changed since the photo was opened
+    if (next !== null) go(next);
+    next = null;
+  }
 
   function showCount() {
     const all = photos.length.toLocaleString(), some = desk.chosen.length.toLocaleString();
@@ -144,7 +168,7 @@ const captionerGallery = (() => {
   }
 
   function show(photo) {
-    history.replaceState(null, "", `#${hash({ photo: photo.key })}`);
+    history.replaceState(history.state, "", `#${hash({ photo: photo.key })}`);
     open(photo);
   }
 
@@ -157,7 +181,7 @@ const captionerGallery = (() => {
     view.stop();
     const photo = opened;
     opened = null;
-    history.replaceState(null, "", `#${hash()}`);
+    leave();
     if (desk.chosen.includes(photo)) desk.focus(photo);
   });
   viewer.addEventListener("click", (event) => { if (event.target === viewer) viewer.close(); }); // the backdrop
@@ -175,10 +199,16 @@ const captionerGallery = (() => {
         view.handleKey(event);
     } else if (!desk.handleKey(event) && event.key === "Enter" && event.target === query && desk.chosen.length) {
       event.preventDefault();
-      location.hash = hash({ photo: desk.chosen[0].key });
+      go(`#${hash({ photo: desk.chosen[0].key })}`);
     }
   });
-  addEventListener("hashchange", readHash);
+  find(".cards").addEventListener("click", (event) => {
+    const card = event.target.closest(".card");
+    if (!card || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return; // the browser opens a tab
+    event.preventDefault();
+    go(card.hash);
+  });
+  addEventListener("hashchange", followHash);
 
   function start() {
     desk.learnChoices();
