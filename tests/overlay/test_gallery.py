@@ -168,6 +168,30 @@ def test_the_keyboard_alone(browser, gallery):
         assert page.evaluate("document.activeElement.querySelector('.says').textContent") == TEXTS[2]
 
 
+def test_a_question_mark_lists_the_keys(browser, gallery):
+    with open_page(browser, gallery) as page:
+        keys = page.get_by_role("dialog", name="Keys")
+        page.keyboard.press("/")
+        page.keyboard.press("?")
+        assert page.locator(".query").input_value() == "?"
+        page.locator(".query").fill("")
+        page.locator(".card").first.click()
+        page.wait_for_selector(".word")
+        page.keyboard.press("?")
+        keys.get_by_text("approve the caption").wait_for()
+        take_screenshot(page, "gallery-keys")
+        assert violations(page, find_axe()) == []
+        page.keyboard.press("a")  # is not for the photo below
+        page.keyboard.press("Escape")
+        keys.wait_for(state="hidden")
+        assert page.locator(".review-state").text_content() == ""
+        page.keyboard.press("Escape")
+        page.locator(".viewer").wait_for(state="hidden")
+        page.locator(".bar-top").get_by_role("button", name="Keys").click()
+        keys.get_by_role("button", name="Close").click()
+        keys.wait_for(state="hidden")
+
+
 def test_a_link_shows_what_its_sender_saw(browser, gallery):
     with open_page(browser, gallery, "#q=dog&sort=most&photo=2.jpg") as page:
         page.wait_for_selector(".word")
@@ -182,6 +206,26 @@ def test_going_back_closes_the_view(browser, gallery):
     with open_page(browser, gallery) as page:
         page.locator(".card").nth(0).click()
         page.wait_for_selector(".word")
+        page.go_back()
+        page.wait_for_selector(".viewer", state="hidden")
+
+
+def test_closing_the_view_leaves_nothing_to_go_back_to(browser, gallery):
+    with open_page(browser, gallery, "#sort=name") as page:
+        page.locator(".query").fill("dog")
+        entries = page.evaluate("history.length")
+        for number in range(2):
+            page.locator(".card").first.click()
+            page.wait_for_selector(".word")
+            page.keyboard.press("PageDown")
+            page.keyboard.press("Escape")
+            page.locator(".query").fill(f"dog {number}")  # at once
+            page.wait_for_url(lambda url: "photo=" not in url)
+        assert page.evaluate("history.length") == entries + 1  # the photo, where Forward goes
+        assert page.url.endswith("#q=dog+1&sort=name")
+        assert page.evaluate("history.state") is None
+        page.go_forward()
+        page.wait_for_selector(".viewer[open]")
         page.go_back()
         page.wait_for_selector(".viewer", state="hidden")
 
@@ -205,6 +249,8 @@ def test_looks_and_accessibility(browser, gallery, scheme, size):
         page.locator(".review-state", has_text="Approved").wait_for()
         assert violations(page, find_axe()) == []
         page.keyboard.press("Escape")
+        if size == "phone":
+            page.locator(".fold").click()
         page.locator(".show").select_option("open")
         take_screenshot(page, f"gallery-review-{size}-{scheme}")
         assert violations(page, find_axe()) == []
@@ -222,8 +268,24 @@ def test_the_buttons_of_a_review_stay_where_they_are(browser, gallery):
         assert page.locator(".approve").bounding_box() == before
 
 
+def test_on_a_small_phone_filters_and_actions_fold_beside_the_search(browser, gallery):
+    with open_page(browser, gallery, viewport={"width": 320, "height": 640}) as page:
+        assert page.locator(".cards").bounding_box()["y"] < 160
+        assert page.locator(".query").is_visible() and page.locator(".show").is_hidden()
+        page.get_by_role("button", name="Filters and actions", expanded=False).click()
+        page.locator(".show").select_option("failed")
+        page.locator(".fold.main").wait_for()  # a filter is on
+        page.locator(".show").select_option("all")
+        page.locator(".approve-all").click()
+        page.get_by_role("button", name="Filters and actions", expanded=True).click()
+        assert page.locator(".approve-all").is_hidden()
+        assert page.locator(".told").is_visible()  # what was done
+        assert "main" not in page.locator(".fold").get_attribute("class")
+
+
 def test_fields_stay_within_their_dialog_on_a_small_phone(browser, gallery):
     with open_page(browser, gallery, viewport={"width": 320, "height": 640}) as page:
+        page.locator(".fold").click()
         page.locator(".replace").click()
         buttons = page.locator(".replacer .dialog-buttons").bounding_box()
         for field in (".find-text", ".replace-text"):

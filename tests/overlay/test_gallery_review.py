@@ -85,6 +85,45 @@ def test_review_by_keyboard(browser, gallery, tmp_path):
     ]
 
 
+def test_the_view_says_which_photo_it_is_and_how_many_are_decided(browser, gallery):
+    with open_page(browser, gallery, "#q=dog") as page:
+        page.locator(".card").first.click()
+        page.get_by_role("dialog", name="0.jpg 1 of 2").wait_for()
+        assert page.locator(".review-count").text_content() == ""
+        page.keyboard.press("a")
+        page.get_by_role("dialog", name="2.jpg 2 of 2").wait_for()
+        assert page.locator(".review-count").text_content() == "1 of 2 decided"
+        page.keyboard.press("u")
+        assert page.locator(".review-count").text_content() == ""
+        page.keyboard.press("Escape")
+        page.locator(".query").fill("snow")
+        page.locator(".card").click()
+        assert page.locator(".position").text_content() == ""  # the only one
+
+
+def test_what_was_done_and_what_is_shown_now_is_heard_in_the_view(browser, gallery):
+    with open_page(browser, gallery) as page:
+        page.locator(".card").nth(1).click()
+        heading = page.get_by_role("heading", name=TEXTS[1])
+        heading.wait_for()
+        heard = page.locator(".viewer [aria-live=polite].review-told")
+        assert page.evaluate("document.activeElement.className").startswith("unseen view-title")
+        page.keyboard.press("a")  # on to the photo that failed
+        heard.get_by_text("Approved: 1.jpg").wait_for()
+        heard.get_by_text("broken <i>.jpg, 3 of 5, the file is missing").wait_for()
+        page.keyboard.press("PageDown")
+        page.locator(".word").last.focus()
+        page.keyboard.press("r")
+        heard.get_by_text("Rejected: 2.jpg").wait_for()
+        heard.get_by_text(f"3.jpg, 5 of 5, {TEXTS[3]}").wait_for()
+        assert page.locator(":focus").text_content() == TEXTS[3]  # the word is gone
+        page.keyboard.press("PageUp")
+        page.locator(".approve").focus()
+        page.keyboard.press("Enter")
+        heard.get_by_text("Approved: 2.jpg").wait_for()
+        assert page.locator(".approve:focus").count() == 1  # for the next one
+
+
 def test_a_caption_is_one_line_without_control_characters(browser, gallery, tmp_path):
     with open_page(browser, gallery, "#photo=0.jpg") as page:
         page.wait_for_selector(".word")
@@ -164,6 +203,7 @@ def test_what_a_server_keeps_and_what_it_does_not_is_said(browser, folder, recor
             route.fulfill(path=tmp_path / route.request.url.removeprefix("http://localhost/"))
 
     page.route("http://localhost/**", answer)
+    page.clock.install()
     page.goto("http://localhost/gallery.html")
     with page.expect_response(lambda response: response.request.method == "POST") as kept:
         page.locator(".approve-all").click()
@@ -180,6 +220,20 @@ def test_what_a_server_keeps_and_what_it_does_not_is_said(browser, folder, recor
     page.locator(".problem").get_by_text("The server cannot be reached.").wait_for()
     gone = False
     page.keyboard.press("a")
+    warning.wait_for(state="hidden")
+
+    for event in ("online", "visibilitychange"):
+        gone = True
+        page.keyboard.press("u")
+        warning.wait_for()
+        gone = False
+        page.evaluate(f"document.dispatchEvent(new Event('{event}', {{ bubbles: true }}))")
+        warning.wait_for(state="hidden")
+    gone = True
+    page.keyboard.press("u")
+    warning.wait_for()
+    gone = False
+    page.clock.run_for(60_000)  # without anybody
     warning.wait_for(state="hidden")
 
 

@@ -28,6 +28,7 @@ STYLES = ("theme.css", "view.css", "gallery.css")
 DESK = (
     "theme.js",
     "language.js",
+    "keys.js",
     "copy.js",
     "field.js",
     "view.js",
@@ -37,6 +38,7 @@ DESK = (
     "review.js",
     "save.js",
     "replacer.js",
+    "menu.js",
     "desk.js",
 )
 """The scripts of every page with many photos."""
@@ -225,7 +227,7 @@ def _page(title: str, language: str, files_name: str, chunks: int, saves_to: str
     )
     if saves_to is not None:
         policy += "; connect-src 'self'"
-    heading = '<h2 class="unseen view-title"></h2>'
+    heading = '<h2 class="unseen view-title" tabindex="-1"></h2>'
     index = "\n".join(f'<script src="{base}/index/{number}.js"></script>' for number in range(chunks))
     return template.fill(
         template.load("gallery.html"),
@@ -238,6 +240,7 @@ def _page(title: str, language: str, files_name: str, chunks: int, saves_to: str
             "style": css,
             "tools": template.fill(template.load("tools.html"), {"saves": ""}),
             "review": template.load("review.html"),
+            "keys": template.fill(template.load("keys.html"), {"escape": "close the photo"}),
             "view": template.fill(template.load("view.html"), {"photo": '<img alt="">', "heading": heading}),
             "forms": template.to_json(forms.table()),
             "script": script,

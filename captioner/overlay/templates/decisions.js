@@ -82,7 +82,8 @@ function keepInBrowser(key) {
 // Keeps decisions on the server that the page comes from, in the order in which they are made. `tell` gets what is wrong,
 // and an empty text when that has passed.
 function keepOnServer(path, tell) {
-  let waiting = [], sending = null, failed = false;
+  const FIRST_PAUSE_MS = 2000, LONGEST_PAUSE_MS = 60_000;
+  let waiting = [], sending = null, failed = false, told = "", pause = FIRST_PAUSE_MS, timer = 0;
   async function send() {
     while (waiting.length) {
       const changes = waiting;
@@ -93,20 +94,31 @@ function keepOnServer(path, tell) {
         if (!response.ok) throw new Error((await response.json()).error.message);
         if (failed) tell("");
         failed = false;
+        pause = FIRST_PAUSE_MS;
       } catch (error) {
         waiting = [...changes, ...waiting];
         failed = true;
-        tell(`Not saved: ${error instanceof TypeError ? "the server cannot be reached" : error.message}. The next decision tries again.`);
+        const trouble = `Not saved: ${error instanceof TypeError ? "the server cannot be reached" : error.message}. This page tries again by itself.`;
+        if (trouble !== told) tell(told = trouble); // once, not at each try: it is read out
+        timer = setTimeout(flush, pause);
+        pause = Math.min(LONGEST_PAUSE_MS, 2 * pause);
         return;
       }
     }
   }
+  function flush() {
+    clearTimeout(timer);
+    if (waiting.length) sending ??= send().finally(() => { sending = null; });
+  }
+  addEventListener("online", flush);
+  document.addEventListener("visibilitychange", () => document.hidden || flush());
   addEventListener("beforeunload", (event) => { if (waiting.length || sending) event.preventDefault(); });
   return {
     entries: [],
     keep(changes) {
       waiting.push(...changes);
-      sending ??= send().finally(() => { sending = null; });
+      told = ""; // what the page says of these stands in its place
+      flush();
     },
   };
 }

@@ -3,7 +3,7 @@
 // one; `alike` is the number of a group of photos that look alike, if it is in one.
 function createDesk({ photos, decisions, search, pictureOf, hrefOf, coveredHeight, onFilter, saves = {}, onSave = () => {} }) {
   const find = (selector) => document.querySelector(selector);
-  const query = find(".query"), told = find(".told"), cards = find(".cards"), menu = find(".save-menu");
+  const query = find(".query"), told = find(".told"), cards = find(".cards"), menu = find(".save-menu"), fold = find(".fold");
   const SELECTS = ["order", "show", "sureness", "folder", "keyword"], MOST_KEYWORDS = 200, LINES_REM = 6.6;
   const select = (name) => find(`.${name}`);
   let chosen = [], partial = false;
@@ -109,6 +109,7 @@ function createDesk({ photos, decisions, search, pictureOf, hrefOf, coveredHeigh
     chosen = found.photos.filter((photo) => passes(photo, wanted));
     const order = ORDERS[wanted.order] ?? (wanted.show === "alike" && ((a, b) => a.alike - b.alike || a.number - b.number));
     if (order) chosen.sort(order);
+    fold.classList.toggle("main", SELECTS.some((name) => select(name).selectedIndex > 0));
     list.show(chosen);
     find(".nothing").hidden = chosen.length > 0;
     showActions();
@@ -169,16 +170,11 @@ function createDesk({ photos, decisions, search, pictureOf, hrefOf, coveredHeigh
     const button = event.target.closest("[data-save]");
     if (!button) return;
     save(button.dataset.save);
-    menu.open = false;
-    menu.querySelector("summary").focus();
   });
-  menu.addEventListener("keydown", (event) => {
-    if (event.key !== "Escape" || !menu.open) return;
-    event.stopPropagation();
-    menu.open = false;
-    menu.querySelector("summary").focus();
-  });
-  document.addEventListener("pointerdown", (event) => { if (!menu.contains(event.target)) menu.open = false; });
+  createMenu(menu);
+
+  // On phones, filters and actions are folded away.
+  fold.addEventListener("click", () => fold.setAttribute("aria-expanded", String(fold.getAttribute("aria-expanded") === "false")));
 
   const filter = () => { update(); onFilter(); };
   query.addEventListener("input", filter);

@@ -12,6 +12,7 @@ const captionerGallery = (() => {
     onChange: (change) => {
       const touched = desk.receive(change);
       if (!viewer.open) return;
+      review.tell(find(".told").textContent);
       if (change.undone && touched.length === 1 && touched[0] !== opened) show(touched[0]);
       showDecision();
     },
@@ -25,10 +26,10 @@ const captionerGallery = (() => {
     onFilter: () => {
       showCount();
       scrollTo(0, 0);
-      history.replaceState(null, "", `#${hash()}`);
+      if (!leaving) history.replaceState(null, "", `#${hash()}`);
     },
   });
-  const review = createReview(find(".review"), { decisions, onNext: () => move(1) });
+  const review = createReview(find(".review"), { decisions, list: () => desk.chosen, onNext: () => move(1) });
   const view = createView(find(".view"), { onChoose: review.use });
 
   // Data comes from scripts beside the page, which call these.
@@ -84,6 +85,30 @@ const captionerGallery = (() => {
   }
   let listed = false;
 
+  // A photo that is opened from the list has an entry of the history, marked as one above the list. Closing the photo
+  // goes back to the list, which takes a moment; `next` is what was opened meanwhile.
+  let leaving = false, next = null;
+
+  function go(to) {
+    if (leaving) return void (next = to);
+    history.pushState({ aboveList: true }, "", to);
+    return readHash();
+  }
+
+  function leave() {
+    if (!history.state?.aboveList) return history.replaceState(null, "", `#${hash()}`);
+    leaving = true;
+    return history.back();
+  }
+
+  function followHash() {
+    if (!leaving) return readHash();
+    leaving = false;
+    history.replaceState(null, "", `#${hash()}`); // the filters may have changed since the photo was opened
+    if (next !== null) go(next);
+    next = null;
+  }
+
   function showCount() {
     const all = photos.length.toLocaleString(), some = desk.chosen.length.toLocaleString();
     count.textContent = desk.partial ? `No photo has all of these words; ${some} of ${all} have some`
@@ -102,7 +127,11 @@ const captionerGallery = (() => {
     const place = desk.chosen.indexOf(photo);
     find(".photo-before").disabled = place <= 0;
     find(".photo-after").disabled = place < 0 || place >= desk.chosen.length - 1;
-    if (!viewer.open) viewer.showModal();
+    if (!viewer.open) {
+      review.tell("");
+      viewer.showModal();
+      viewer.focus(); // until there is a caption
+    }
     viewer.scrollTop = 0;
     review.open(photo);
     if (photo.error !== null) showProblem(photo.error);
@@ -114,6 +143,7 @@ const captionerGallery = (() => {
     find(".view").hidden = false;
     view.show(views.get(opened.number));
     showDecision();
+    review.announce(desk.saidOf(opened), find(".view-title"));
   }
 
   function showDecision() {
@@ -134,10 +164,11 @@ const captionerGallery = (() => {
     find(".view").hidden = true;
     find(".problem").textContent = message;
     find(".problem").hidden = false;
+    review.announce(message, find(".problem"));
   }
 
   function show(photo) {
-    history.replaceState(null, "", `#${hash({ photo: photo.key })}`);
+    history.replaceState(history.state, "", `#${hash({ photo: photo.key })}`);
     open(photo);
   }
 
@@ -150,7 +181,7 @@ const captionerGallery = (() => {
     view.stop();
     const photo = opened;
     opened = null;
-    history.replaceState(null, "", `#${hash()}`);
+    leave();
     if (desk.chosen.includes(photo)) desk.focus(photo);
   });
   viewer.addEventListener("click", (event) => { if (event.target === viewer) viewer.close(); }); // the backdrop
@@ -168,10 +199,16 @@ const captionerGallery = (() => {
         view.handleKey(event);
     } else if (!desk.handleKey(event) && event.key === "Enter" && event.target === query && desk.chosen.length) {
       event.preventDefault();
-      location.hash = hash({ photo: desk.chosen[0].key });
+      go(`#${hash({ photo: desk.chosen[0].key })}`);
     }
   });
-  addEventListener("hashchange", readHash);
+  find(".cards").addEventListener("click", (event) => {
+    const card = event.target.closest(".card");
+    if (!card || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return; // the browser opens a tab
+    event.preventDefault();
+    go(card.hash);
+  });
+  addEventListener("hashchange", followHash);
 
   function start() {
     desk.learnChoices();
@@ -188,6 +225,7 @@ const captionerGallery = (() => {
   }
   addEventListener("DOMContentLoaded", saves ? startServed : start);
   createThemeButtons(document.querySelectorAll(".theme"));
+  createKeyList(find(".key-list"), document.querySelectorAll(".keys-open"));
 
   return { receiveIndex, receiveView };
 })();

@@ -1,7 +1,9 @@
-// Approving, editing and rejecting the caption of the photo that is open, by key and by mouse.
-function createReview(root, { decisions, onNext }) {
+// Approving, editing and rejecting the caption of the photo that is open, by key and by mouse. `list` returns the photos
+// that are gone through, in their order.
+function createReview(root, { decisions, list, onNext }) {
   const find = (selector) => root.querySelector(selector);
   const editor = find(".editor"), field = find(".editor textarea"), state = find(".review-state");
+  const position = document.querySelector(".position");
   const NAMES = { approved: "Approved", edited: "Edited", rejected: "Rejected" };
   let photo = null;
 
@@ -24,11 +26,16 @@ function createReview(root, { decisions, onNext }) {
     find(".edit").disabled = !photo;
     find(".approve").setAttribute("aria-pressed", String(decision?.status === "approved"));
     find(".reject").setAttribute("aria-pressed", String(decision?.status === "rejected"));
+    const decided = list().filter(({ file }) => decisions.of(file)).length;
+    find(".review-count").textContent = decided ? `${decided.toLocaleString()} of ${list().length.toLocaleString()} decided` : "";
   }
 
   function open(next) {
     photo = next;
     editor.hidden = true;
+    const place = list().indexOf(photo), count = list().length;
+    find(".review-now").textContent = "";
+    position.textContent = place < 0 || count < 2 ? "" : `${(place + 1).toLocaleString()} of ${count.toLocaleString()}`;
     show();
   }
 
@@ -68,6 +75,16 @@ function createReview(root, { decisions, onNext }) {
     if (event.key === "Escape") { event.preventDefault(); event.stopPropagation(); cancel(); }
   });
 
+  // What was done, for those who see and for those who hear the page: the view may have moved on since.
+  const tell = (text) => { find(".review-done").textContent = text; };
+
+  // To be called when the photo is shown: says which one, and moves the focus, if what had it is gone, to `caption`.
+  function announce(text, caption) {
+    find(".review-now").textContent = [photo.name, position.textContent, text].filter(Boolean).join(", ");
+    const focused = document.activeElement;
+    if (focused.matches("body, dialog, :disabled") || !focused.checkVisibility()) caption.focus({ preventScroll: true });
+  }
+
   // Returns whether the key meant something.
   function handleKey(event) {
     if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches("input, select, textarea")) return false;
@@ -78,5 +95,5 @@ function createReview(root, { decisions, onNext }) {
     return true;
   }
 
-  return { open, show, use, handleKey, get editing() { return !editor.hidden; } };
+  return { open, show, use, tell, announce, handleKey, get editing() { return !editor.hidden; } };
 }

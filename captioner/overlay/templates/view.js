@@ -323,7 +323,7 @@ function createView(root, { onChoose } = {}) {
   function handleKey(event) {
     if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches("input, select, textarea")) return;
     const isRightToLeft = sentence.dir === "rtl";
-    const inSentence = event.target.matches("button, body, .word");
+    const inSentence = event.target.matches("button, body, .view-title, .word");
     const other = onChoose && /^[1-9]$/.test(event.key) && data?.alternatives[event.key - 1];
     if (other) {
       event.preventDefault();

@@ -66,7 +66,7 @@ def page_routes(patience_s: float) -> list[Route]:
         template.load("view.html"),
         {
             "photo": '<img alt=""><video muted playsinline hidden></video>',
-            "heading": '<h2 class="unseen">Words of the caption</h2>',
+            "heading": '<h2 class="unseen view-title" tabindex="-1"></h2>',
         },
     )
     options = OverlayOptions()
@@ -84,6 +84,7 @@ def page_routes(patience_s: float) -> list[Route]:
     parts = {
         "view": view,
         "review": template.load("review.html"),
+        "keys": template.fill(template.load("keys.html"), {"escape": "show the plain photo"}),
         "tools": template.fill(template.load("tools.html"), {"saves": _RECORDS}),
         "examples": examples,
         "settings": template.to_json(settings),

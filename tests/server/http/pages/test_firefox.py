@@ -53,5 +53,6 @@ def test_a_folder_dropped_in_firefox_becomes_a_gallery(server, tmp_path):
         )
         names = firefox.run("[...document.querySelectorAll('.card .name')].map((name) => name.textContent)")
         assert names == [f"holiday/day two/{number}.png" for number in range(3)]
+        firefox.run("document.querySelector('.add-menu').open = true")
         firefox.send_keys(".files", str(CAT))
         firefox.wait_for("!document.querySelector('.downloads').hidden")

@@ -183,11 +183,29 @@ def test_keys_that_are_pressed_at_once_are_for_one_photo_after_the_other(browser
         assert page.locator(".file-name").text_content() == "cat.jpg"
         assert page.locator(".review-state").text_content() == ""
         press_at_once(page, "a", "2")
+        assert page.locator(".position").text_content() == "2 of 2"
+        assert page.locator(".review-count").text_content() == "2 of 2 decided"
         page.locator(".back").click()
         assert page.locator(".card .status").all_text_contents() == ["approved", "edited"]
         page.go_back()
         page.locator(".single").wait_for()
         assert page.locator(".file-name").text_content() == "coffee.jpg"
+
+
+def test_what_was_done_is_heard_though_the_page_moves_on(browser, server):
+    with open_at(browser, server) as page:
+        page.set_input_files(".files", [CAT, COFFEE])
+        page.get_by_text("2 of 2 photos captioned").wait_for()
+        page.locator(".card").first.press("Enter")
+        wait_for_caption(page)
+        assert page.locator(":focus").text_content() == say_of(server.model, CAT).text
+        page.keyboard.press("r")
+        page.locator(".review-done", has_text="Rejected: cat.jpg").wait_for()
+        now = f"coffee.jpg, 2 of 2, {say_of(server.model, COFFEE).text}"
+        assert page.locator(".review-now").text_content() == now
+        page.locator(".back").click()
+        page.locator(".card").first.click()
+        assert page.locator(".review-done").text_content() == ""
 
 
 def test_a_photo_that_waits_shows_nothing_of_the_one_before(browser, server, tmp_path):

@@ -250,6 +250,8 @@ def test_a_photo_without_a_caption_has_nothing_to_play_or_copy(browser, server, 
         assert page.locator(".copy").is_enabled()
         assert page.locator(".photo img").is_visible()
         assert page.locator(".keys").is_visible()
+        page.keyboard.press("?")
+        page.get_by_role("dialog", name="Keys").get_by_text("show the plain photo").wait_for()
 
 
 def test_settings_change_how_photos_are_captioned(browser, server):
@@ -301,6 +303,28 @@ def test_an_example_is_captioned(browser, server):
         page.get_by_role("button", name="A raccoon").click()
         page.get_by_text("raccoon.jpg: ").wait_for()
         assert page.locator(".example").first.is_hidden()
+
+
+def test_beside_a_photo_others_are_added_by_a_menu(browser, server):
+    with open_at(browser, server) as page:
+        page.set_input_files(".files", CAT)
+        wait_for_caption(page)
+        assert page.locator(".pick").is_hidden()
+        menu = page.locator(".add-menu")
+        menu.locator("summary").click()
+        take_screenshot(page, "http-adding")
+        assert violations(page, find_axe()) == []
+        page.keyboard.press("Escape")
+        assert menu.get_by_text("Choose a folder").is_hidden()
+        assert page.evaluate("document.activeElement.textContent") == "Add\N{NO-BREAK SPACE}photos"
+        page.keyboard.press("Enter")
+        with page.expect_file_chooser() as chooser:
+            menu.get_by_text("Choose photos").click()
+        chooser.value.set_files(COFFEE)
+        page.get_by_text("coffee.jpg: ").wait_for()
+        assert menu.get_by_text("Choose photos").is_hidden()
+        page.evaluate("dispatchEvent(new DragEvent('dragover'))")
+        assert page.evaluate("getComputedStyle(document.body, '::after').borderStyle") == "dashed"
 
 
 def test_what_cannot_be_read_is_said(browser, server):
@@ -379,6 +403,8 @@ def test_the_keyboard_alone_reaches_everything(browser, server):
         for _ in range(32):
             page.keyboard.press("Tab")
             reached.append(page.evaluate("document.activeElement.outerHTML"))
+            if reached[-1].startswith("<summary"):
+                page.keyboard.press("Enter")
         for name in ("theme", "files", "folder", "camera", "Photo.", 'class="word', "Play", "png", "json"):
             assert any(name in one for one in reached), name
 

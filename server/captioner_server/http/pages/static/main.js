@@ -35,7 +35,7 @@
     onChange: (change) => {
       const touched = desk.receive(change);
       for (const photo of touched) photo.saved = false;
-      if (opened) say(find(".told").textContent);
+      if (opened) review.tell(find(".told").textContent);
       if (change.undone && touched.length === 1 && opened && touched[0] !== opened) go(touched[0].number);
       showDecision();
       toggleTools();
@@ -50,7 +50,7 @@
     },
     saves: { jsonl: saveRecords }, onSave: () => { for (const photo of photos) photo.saved = true; },
   });
-  const review = createReview(find(".review"), { decisions, onNext: () => move(1) });
+  const review = createReview(find(".review"), { decisions, list: () => photos, onNext: () => move(1) });
   const view = createView(find(".view"), { onChoose: (text) => review.use(settings.style === "alt" ? altText(text) : text) });
 
   // The caption of a photo in the style that was asked for.
@@ -110,21 +110,27 @@
   function showDecision() {
     review.show();
     if (opened?.result) view.say(desk.saidOf(opened));
+    showTitle(opened);
+  }
+
+  function showTitle(photo) {
+    find(".view-title").textContent = photo && (desk.saidOf(photo) ?? photo.name);
   }
 
   function face(photo) {
     single.hidden = false;
     gallery.hidden = true;
-    document.body.classList.add("busy");
+    setBusy(true);
     image.hidden = false;
     video.hidden = true;
     find(".live-tools").hidden = true;
     find(".review").hidden = false;
-    find(".file-name").hidden = false;
+    find(".titles").hidden = false;
     find(".file-name bdi").textContent = photo.name;
     image.src = photo.url;
     find(".downloads").hidden = !photo.result;
     review.open(photo);
+    showTitle(photo);
   }
 
   async function captionOpened(photo, signal) {
@@ -154,9 +160,10 @@
     toggleTools();
     if (photo.result) {
       showResult(photo);
-      return say("");
-    }
-    showEmpty(photo);
+      say("");
+    } else showEmpty(photo);
+    review.announce(photo.result && desk.saidOf(photo), find(".view-title"));
+    if (photo.result) return;
     if (photo.error) say(photo.error, { bad: true, retry: photo.retry });
     else if (!photo.working) {
       const error = await work(photo, captionOpened);
@@ -263,11 +270,12 @@
   function showGallery() {
     const before = opened;
     opened = null;
+    review.tell("");
     view.stop();
     single.hidden = true;
     gallery.hidden = false;
-    find(".file-name").hidden = true;
-    document.body.classList.add("busy");
+    find(".titles").hidden = true;
+    setBusy(true);
     toggleTools();
     desk.learnChoices();
     refresh();
@@ -275,13 +283,23 @@
     if (desk.chosen.includes(before)) desk.focus(before);
   }
 
+  // What brings photos fills the empty page; beside photos it is a menu.
+  const addMenu = find(".add-menu");
+  function setBusy(busy) {
+    if (addMenu.hidden !== busy) return;
+    if (busy) addMenu.querySelector(".menu-items").append(find(".pick-tools"));
+    else find(".ways").after(find(".pick-tools"));
+    addMenu.hidden = !busy;
+    find(".pick").hidden = busy;
+  }
+  createMenu(addMenu);
+
   function toggleTools() {
     const many = photos.length > 1 && opened !== null, place = photos.indexOf(opened);
     for (const name of [".back", ".photo-before", ".photo-after"]) find(name).hidden = !many;
     find(".photo-before").disabled = place <= 0;
     find(".photo-after").disabled = place >= photos.length - 1;
     find(".clear").hidden = !photos.length;
-    find(".examples").hidden = photos.length > 0 || camera.running;
   }
 
   function move(by) {
@@ -313,11 +331,12 @@
     }
     photos.length = others = 0;
     decisions.forget();
+    review.tell("");
     opened = stopped = captioningAll = null;
     find(".query").value = "";
     single.hidden = gallery.hidden = true;
-    find(".file-name").hidden = true;
-    document.body.classList.remove("busy");
+    find(".titles").hidden = true;
+    setBusy(false);
     view.stop();
     desk.update();
     say("");
@@ -379,13 +398,13 @@
       opened = null;
       single.hidden = false;
       gallery.hidden = true;
-      document.body.classList.add("busy");
+      setBusy(true);
       image.hidden = true;
       video.hidden = false;
       find(".downloads").hidden = find(".review").hidden = true;
       find(".live-tools").hidden = false;
       find(".switch").hidden = cameras < 2;
-      find(".file-name").hidden = true;
+      find(".titles").hidden = true;
       find(".detail").setAttribute("aria-live", "off"); // it changes several times a second
       toggleTools();
     } catch (error) {
@@ -402,10 +421,10 @@
     video.hidden = true;
     single.hidden = true;
     find(".detail").setAttribute("aria-live", "polite");
-    document.body.classList.toggle("busy", photos.length > 0);
+    setBusy(photos.length > 0);
     view.stop();
     toggleTools();
-    find(".camera").focus();
+    (addMenu.hidden ? find(".camera") : addMenu.querySelector("summary")).focus();
   }
 
   find(".camera").addEventListener("click", () => startCamera(() => camera.start()));
@@ -441,6 +460,7 @@
     } else if (camera.running || !(review.handleKey(event) || desk.handleKey(event))) view.handleKey(event);
   });
   createThemeButtons(document.querySelectorAll(".theme"));
+  createKeyList(find(".key-list"), document.querySelectorAll(".keys-open"));
 
   async function learnModel() {
     try {
