@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from support.browser import DESK, PHONE, find_axe, new_page, open_page, overhang, take_screenshot, violations
+from support.browser import (
+    DESK,
+    PHONE,
+    find_axe,
+    new_page,
+    open_page,
+    overhang,
+    take_screenshot,
+    violations,
+    wait_for,
+)
 from support.captions import HOSTILE_TEXTS, blob, lit_cell, make_caption
 from support.gallery import TEXTS, captions_shown
 
@@ -30,9 +40,7 @@ def test_cards_show_photos_captions_and_failures(browser, gallery):
     with open_page(browser, gallery) as page:
         assert captions_shown(page) == [*TEXTS[:2], "the file is missing", *TEXTS[2:]]
         assert page.locator(".count").text_content() == "5 photos"
-        page.wait_for_function(
-            "[...document.images].filter((i) => i.src).every((image) => image.naturalWidth > 0)"
-        )
+        wait_for(page, "[...document.images].filter((i) => i.src).every((image) => image.naturalWidth > 0)")
         assert page.locator(".card.failed .name").text_content() == "broken <i>.jpg"
 
 
@@ -81,19 +89,19 @@ def test_printing_waits_for_all_photos(browser, colours):
             window.loaded = images.filter((image) => image.complete && image.naturalWidth).length;
         }""")
         page.keyboard.press("Control+p")
-        page.wait_for_function("window.loaded === 200")
+        wait_for(page, "window.loaded === 200")
         printed = page.pdf()
         assert printed.count(b"/Subtype /Image") == 200
         assert printed.count(b"/Type /Page\n") > 5  # they follow each other
-        page.wait_for_function(f"document.querySelectorAll('.card').length === {drawn}")
+        wait_for(page, f"document.querySelectorAll('.card').length === {drawn}")
         assert page.locator(".told").text_content() == ""
 
 
 def test_what_a_print_lacks_is_in_the_next(browser, colours):
     with open_page(browser, colours) as page:
         page.pdf()  # as by the browser's menu
-        page.wait_for_function("document.querySelector('.told').textContent.includes('print it again')")
-        page.wait_for_function("[...document.querySelectorAll('.card img')].every((image) => image.complete)")
+        wait_for(page, "document.querySelector('.told').textContent.includes('print it again')")
+        wait_for(page, "[...document.querySelectorAll('.card img')].every((image) => image.complete)")
         assert page.pdf().count(b"/Subtype /Image") == 200
 
 
@@ -159,11 +167,11 @@ def test_the_keyboard_alone(browser, gallery):
         assert page.locator('.word[aria-pressed="true"] bdi').text_content() == "white"
         page.keyboard.press("Escape")
         page.wait_for_url(lambda url: "photo=" not in url)
-        page.wait_for_function("document.activeElement.querySelector('.says') !== null")
+        wait_for(page, "document.activeElement.querySelector('.says') !== null")
         page.keyboard.press("ArrowRight")
         page.keyboard.press("ArrowRight")
-        page.wait_for_function(
-            "(text) => document.activeElement.querySelector('.says').textContent === text", arg=TEXTS[2]
+        wait_for(
+            page, "(text) => document.activeElement.querySelector('.says').textContent === text", arg=TEXTS[2]
         )
         assert page.evaluate("document.activeElement.querySelector('.says').textContent") == TEXTS[2]
 
@@ -199,7 +207,7 @@ def test_a_link_shows_what_its_sender_saw(browser, gallery):
         page.locator(".close").click()
         assert sorted(captions_shown(page)) == [TEXTS[0], TEXTS[2]]
         page.evaluate("location.hash = '#sort=nonsense&show=%22&photo=nowhere'")
-        page.wait_for_function("document.querySelectorAll('.card').length === 5")
+        wait_for(page, "document.querySelectorAll('.card').length === 5")
 
 
 def test_going_back_closes_the_view(browser, gallery):
@@ -344,7 +352,7 @@ def test_thousands_of_photos_stay_a_few_nodes(browser, large_gallery):
         page.locator(".card").click()
         page.wait_for_selector(".view:not([hidden])")
         assert "No attention maps were kept" in page.locator(".detail").text_content()
-        page.wait_for_function("document.querySelector('.photo img').naturalWidth === 8")  # the original
+        wait_for(page, "document.querySelector('.photo img').naturalWidth === 8")  # the original
 
 
 def test_hostile_names_and_captions(browser, tmp_path, photo):

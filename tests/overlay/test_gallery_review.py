@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from support.browser import new_page, open_page
+from support.browser import new_page, open_page, wait_for
 from support.captions import make_caption
 from support.gallery import TEXTS, captions_shown
 
@@ -43,7 +43,7 @@ def save(page, kind: str, folder: Path) -> Path:
 
 
 def wait_for_photo(page, name: str) -> None:
-    page.wait_for_function(f"document.querySelector('.viewer-name').textContent === {json.dumps(name)}")
+    wait_for(page, f"document.querySelector('.viewer-name').textContent === {json.dumps(name)}")
 
 
 def states(page) -> list[str]:
@@ -58,7 +58,7 @@ def test_review_by_keyboard(browser, gallery, tmp_path):
         page.keyboard.press("e")
         page.keyboard.type("a grey <b>cat</b>")
         page.keyboard.press("Enter")  # on to the photo that failed
-        page.wait_for_function("document.querySelector('.viewer-name').textContent.startsWith('broken')")
+        wait_for(page, "document.querySelector('.viewer-name').textContent.startsWith('broken')")
         assert page.locator(".approve").is_disabled()
         page.keyboard.press("PageDown")
         page.wait_for_selector(".view:not([hidden])")

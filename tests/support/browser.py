@@ -136,6 +136,12 @@ def open_page(browser: Any, path: Path, fragment: str = "", **context: Any) -> I
         pytest.fail("; ".join(troubles))
 
 
+def wait_for(page: Any, expression: str, arg: Any = None) -> None:
+    """Wait until an expression of JavaScript is true. Playwright's `wait_for_function` evaluates it within
+    the page, which its Content-Security-Policy prevents from the second time on."""
+    wait_until(lambda: page.evaluate(expression, arg), expression)
+
+
 def overhang(page: Any) -> int:
     """How many CSS pixels of the page are beside the window. On a phone, `innerWidth` grows with the page."""
     width: int = page.evaluate("document.documentElement.scrollWidth")

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
-from support.browser import DESK, PHONE, find_axe, new_page, overhang, take_screenshot, violations
+from support.browser import DESK, PHONE, find_axe, new_page, overhang, take_screenshot, violations, wait_for
 from support.models import FakeModel
 from support.page import CAT, COFFEE, open_at, say_of, small_png, wait_for_caption, words
 from support.patience import PATIENCE_S
@@ -197,9 +197,7 @@ def test_a_photo_that_the_browser_cannot_show(browser, server, tmp_path):
         assert download.value.suggested_filename == "cat.png"
         page.set_input_files(".files", [tmp_path / "cat.NEF", CAT])
         page.get_by_text("3 of 3 photos captioned").wait_for()
-        page.wait_for_function(
-            "[...document.querySelectorAll('.card img')].every((image) => image.naturalWidth)"
-        )
+        wait_for(page, "[...document.querySelectorAll('.card img')].every((image) => image.naturalWidth)")
         assert page.locator(".card img").count() == 3
 
 
