@@ -210,10 +210,11 @@ class Batch:
         except ImageError as error:
             return index, b"", name_image(error, image)
 
-    def _answered(self, answer: pb.CaptionBatchResponse | None) -> Answered:
+    def _answered(self, received: pb.CaptionBatchResponse | None) -> Answered:
         """Raises `ServerError` for the answer to an image that was not sent, or that was answered before."""
         with reading_answer(self._servers):
-            index = int(parsed(answer).id)
+            answer = parsed(received)
+            index = int(answer.id)
             if index not in self._unanswered:
                 raise ValueError(f"it is for image {index}, which awaits none")
         image = self._unanswered.pop(index)
