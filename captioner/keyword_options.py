@@ -7,9 +7,12 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 
-from captioner.errors import OptionsError
+from captioner.errors import OptionsError, clip
 from captioner.options import MAX_HYPOTHESES, MAX_INCLUDE, CaptionOptions
 from captioner.protocol import PixelModel
+
+MAX_UNKNOWN = 10_000
+"""Most keywords that are counted; of more, those that occurred least are forgotten."""
 
 
 class KeywordOptions:
@@ -26,7 +29,7 @@ class KeywordOptions:
         self._lock = threading.Lock()
         self.unknown: Counter[str] = Counter()
         """Skipped keywords (phrases, and words that the model does not know), with the number of photos that
-        had each."""
+        had each; of very many, the most frequent."""
 
     def of(self, keywords: Sequence[str]) -> CaptionOptions:
         """The options for a photo: the first of its keywords that the model knows, as many as a search for
@@ -35,7 +38,9 @@ class KeywordOptions:
         for keyword in dict.fromkeys(keyword.lower() for keyword in keywords):
             if not self._knows(keyword):
                 with self._lock:
-                    self.unknown[keyword] += 1
+                    self.unknown[clip(keyword)] += 1
+                    if len(self.unknown) > MAX_UNKNOWN:
+                        self.unknown = Counter(dict(self.unknown.most_common(MAX_UNKNOWN // 2)))
             elif keyword not in found and len(found) < self._most:
                 found.append(keyword)
         return dataclasses.replace(self._options, include=tuple(found))

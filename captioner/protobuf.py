@@ -6,6 +6,7 @@ Fields are matched by name: one of `CaptionOptions` or `ModelInfo` that its mess
 from __future__ import annotations
 
 import dataclasses
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -61,6 +62,7 @@ def caption_to_proto(caption: Caption) -> pb.Caption:
 
 def caption_from_proto(message: pb.Caption, source: Any = None) -> Caption:
     """`source` is the image as the caller gave it. Raises `ValueError` as `word_from_proto` does."""
+    _check_finite(message.log_prob, message.confidence, *(other.log_prob for other in message.alternatives))
     return Caption(
         text=message.text,
         log_prob=message.log_prob,
@@ -90,8 +92,9 @@ def _weights_head(count: int) -> bytes:
 
 
 def word_from_proto(message: pb.Word) -> Word:
-    """Raises `ValueError` for a map whose weights do not match its size or are not finite, or whose size is
-    out of range."""
+    """Raises `ValueError` for a map whose weights do not match its size, or whose size is out of range, and
+    for numbers that are not finite."""
+    _check_finite(message.log_prob, message.sentinel)
     attention = None
     if message.HasField("attention"):
         rows, columns = shape = message.attention.rows, message.attention.columns
@@ -104,6 +107,11 @@ def word_from_proto(message: pb.Word) -> Word:
     return Word(
         message.text, message.log_prob, attention, message.sentinel if message.HasField("sentinel") else None
     )
+
+
+def _check_finite(*values: float) -> None:
+    if not all(map(math.isfinite, values)):
+        raise ValueError("a probability is not finite")
 
 
 def model_to_proto(info: ModelInfo) -> pb.GetModelResponse:

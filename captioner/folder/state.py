@@ -385,6 +385,8 @@ class State:
             return f"another run is writing this output ({self.path} is in use)"
         if name in ("SQLITE_NOTADB", "SQLITE_TOOBIG"):
             return str(not_a_state(self.path))
+        if name.startswith("SQLITE_CORRUPT"):
+            return f"{self.path} is damaged; move it away"
         if name == "SQLITE_FULL":
             return f"cannot write {self.path}: no space left on the device"
         return f"cannot write {self.path}: {error}"

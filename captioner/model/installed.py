@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 from captioner.errors import BundleError, OutputError, clip, did_you_mean, reason_of
@@ -20,6 +23,7 @@ from captioner.files.whole_folder import folder_aside
 from captioner.model.bundle_files import DEFAULT, DEFAULT_NAME, MANIFEST
 
 GROUP = "captioner.models"
+_LOG = logging.getLogger(__name__)
 
 
 def taught_folder() -> Path:
@@ -32,7 +36,7 @@ def provided_models() -> dict[str, Path]:
     """The folders of the models that packages bring, by name, the embedded one first. Entries that are not as
     described above are left out."""
     found = {DEFAULT_NAME: DEFAULT}
-    for entry in importlib.metadata.entry_points(group=GROUP):
+    for entry in _entries():
         package, _, folder = entry.value.partition(":")
         top, *inside = package.strip().split(".")
         # Looking for a package in another would run the code of that.
@@ -145,9 +149,36 @@ def remove(name: str) -> bool:
     return was_chosen
 
 
+def _entries() -> Iterator[EntryPoint]:
+    """What packages offer. One whose list cannot be read offers nothing, which is logged once."""
+    try:
+        yield from importlib.metadata.entry_points(group=GROUP)
+        return
+    except Exception:  # Python parses what any package has written
+        pass
+    for package in importlib.metadata.distributions():
+        try:
+            yield from package.entry_points.select(group=GROUP)
+        except Exception as error:
+            reason = "not in UTF-8" if isinstance(error, UnicodeDecodeError) else "malformed"
+            _warn(_name_of(package), reason)
+
+
+def _name_of(package: importlib.metadata.Distribution) -> str:
+    try:
+        return package.name
+    except Exception:  # nor can this be read
+        return "without a name"
+
+
+@cache
+def _warn(package: str, reason: str) -> None:
+    _LOG.warning("the package %s offers no models: its entry_points.txt is %s", package, reason)
+
+
 def _package(name: str) -> str:
     """The package that brings a model."""
-    [first, *_] = importlib.metadata.entry_points(group=GROUP, name=name)
+    first = next(entry for entry in _entries() if entry.name == name)
     return first.dist.name if first.dist else first.module
 
 

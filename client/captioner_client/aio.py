@@ -10,20 +10,20 @@ from typing import Any, Literal, Self, cast, overload
 
 import grpc
 
-from captioner.errors import CaptionerError, ImageError
+from captioner.errors import CaptionerError, ImageError, OptionsError
 from captioner.images.sources import ImageInput, ImageOrError, is_single, name_image
 from captioner.model.info import ModelInfo
 from captioner.options import CaptionOptions, merge_options
-from captioner.protobuf import caption_from_proto, model_from_proto, options_to_proto, word_from_proto
+from captioner.protobuf import model_from_proto, options_to_proto, word_from_proto
 from captioner.protocol import Outcome, naming_its_image, only_captions
 from captioner.results import Caption, Word
 from captioner.v1 import captioner_pb2 as pb
-from captioner.v1 import captioner_pb2_grpc
+from captioner_client.answers import caption_of, make_stub, parsed
 from captioner_client.batch import Answered, Batch
 from captioner_client.channel import check_process, open_channel, parse_addresses
 from captioner_client.encoding import is_ready, prepare
 from captioner_client.errors import DeadlineExceededError, ServerError, from_rpc_error, reading_answer
-from captioner_client.options import ClientOptions
+from captioner_client.options import ClientOptions, check_timeout
 from captioner_client.propagation import trace_metadata
 from captioner_client.threads import in_thread
 from captioner_client.waiting import Waiting
@@ -138,7 +138,7 @@ class AsyncCaptionClient:
             request = pb.CaptionRequest(image=payload, options=_message(options), model=self._settings.model)
             response = await self._call("Caption", request, timeout_s)
             with reading_answer(self._servers):
-                return caption_from_proto(response.caption, image)
+                return caption_of(response, image)
         except CaptionerError as error:
             if isinstance(error, ImageError):
                 name_image(error, images, says_so=True)
@@ -160,7 +160,7 @@ class AsyncCaptionClient:
         request = pb.StreamCaptionRequest(
             image=payload, options=_message(options), model=self._settings.model
         )
-        timeout_s = timeout_s or self._settings.timeout_s
+        timeout_s = self._time_for(timeout_s)
         metadata = self._metadata + trace_metadata()
         waiting, begun = Waiting(self._settings, timeout_s), False
         while True:
@@ -172,7 +172,9 @@ class AsyncCaptionClient:
                     with reading_answer(self._servers):
                         item = _read_event(event, image)
                     yield item
-                return
+                    if isinstance(item, Caption):  # how the call ends is then of no interest
+                        return
+                raise ServerError(f"{self._servers}: the server ended the stream without a caption")
             except grpc.aio.AioRpcError as error:
                 failure = from_rpc_error(error, self._servers, timeout_s)
             finally:
@@ -192,8 +194,10 @@ class AsyncCaptionClient:
         read ahead by `batch_window` images only. When the server goes away, what it left unanswered is sent
         again, to another or to the same.
         """
-        limit = min((await self.get_model()).max_image_bytes, self._settings.max_image_bytes)
-        settings = dataclasses.replace(self._settings, max_image_bytes=limit)
+        settings = self._settings
+        if (limit := (await self.get_model()).max_image_bytes) > 0:  # else the server does not say
+            limit = min(limit, settings.max_image_bytes)
+            settings = dataclasses.replace(settings, max_image_bytes=limit)
         metadata = self._metadata + trace_metadata()
         stub = await self._stub(settings.timeout_s)
         batch = Batch(stub, metadata, images, _message(options), settings, self._servers)
@@ -222,7 +226,7 @@ class AsyncCaptionClient:
         request = pb.GetModelRequest(model=self._settings.model)
         response = await self._call("GetModel", request, timeout_s)
         with reading_answer(self._servers):
-            return model_from_proto(response)
+            return model_from_proto(parsed(response))
 
     async def _prepare(self, image: ImageInput) -> tuple[ImageInput, bytes]:
         try:
@@ -233,7 +237,7 @@ class AsyncCaptionClient:
             raise name_image(error, image, says_so=True) from error.__cause__
 
     async def _call(self, method: str, request: Any, timeout_s: float | None) -> Any:
-        timeout_s = timeout_s or self._settings.timeout_s
+        timeout_s = self._time_for(timeout_s)
         waiting, metadata = Waiting(self._settings, timeout_s), self._metadata + trace_metadata()
         call = getattr(await self._stub(timeout_s), method)
         while True:
@@ -242,6 +246,16 @@ class AsyncCaptionClient:
             except grpc.aio.AioRpcError as error:
                 failure = from_rpc_error(error, self._servers, timeout_s)
             await waiting.after(failure)
+
+    def _time_for(self, timeout_s: float | None) -> float:
+        """The time for a call that asks for `timeout_s`. Raises `DeadlineExceededError` if that has passed,
+        and `OptionsError` for what is no time."""
+        if timeout_s is None:
+            return self._settings.timeout_s
+        check_timeout(timeout_s)
+        if timeout_s <= 0:
+            raise DeadlineExceededError(f"no time is left to call {self._servers} (timeout_s)")
+        return float(timeout_s)
 
     async def _stub(self, timeout_s: float) -> Any:
         """Looking up the names of servers counts in the time of the first call."""
@@ -261,15 +275,18 @@ class AsyncCaptionClient:
             if self._closed:
                 await self._channel.close(None)
                 raise ServerError("the client is closed")
-        return captioner_pb2_grpc.CaptionServiceStub(self._channel)
+        return make_stub(self._channel)
 
 
-def _read_event(event: pb.StreamCaptionResponse, image: ImageInput) -> Word | Caption:
+def _read_event(event: pb.StreamCaptionResponse | None, image: ImageInput) -> Word | Caption:
     """A word of the caption of `image`, or the caption."""
-    if event.HasField("word"):
+    if event is not None and event.HasField("word"):
         return word_from_proto(event.word)
-    return caption_from_proto(event.caption, image)
+    return caption_of(event, image)
 
 
 def _message(options: CaptionOptions | None) -> pb.CaptionOptions | None:
-    return None if options is None else options_to_proto(options)
+    try:
+        return None if options is None else options_to_proto(options)
+    except UnicodeEncodeError:
+        raise OptionsError("words to include must be valid Unicode", "include") from None

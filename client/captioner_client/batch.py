@@ -12,9 +12,9 @@ import grpc
 
 from captioner.errors import ImageError
 from captioner.images.sources import ImageInput, ImageOrError, name_image, own_frame
-from captioner.protobuf import caption_from_proto
 from captioner.protocol import Outcome
 from captioner.v1 import captioner_pb2 as pb
+from captioner_client.answers import caption_of, parsed
 from captioner_client.encoding import encode_image, prepare
 from captioner_client.errors import (
     DeadlineExceededError,
@@ -210,9 +210,10 @@ class Batch:
         except ImageError as error:
             return index, b"", name_image(error, image)
 
-    def _answered(self, answer: pb.CaptionBatchResponse) -> Answered:
+    def _answered(self, received: pb.CaptionBatchResponse | None) -> Answered:
         """Raises `ServerError` for the answer to an image that was not sent, or that was answered before."""
         with reading_answer(self._servers):
+            answer = parsed(received)
             index = int(answer.id)
             if index not in self._unanswered:
                 raise ValueError(f"it is for image {index}, which awaits none")
@@ -222,7 +223,7 @@ class Batch:
             return index, name_image(error, image) if isinstance(error, ImageError) else error
         try:
             with reading_answer(self._servers):
-                return index, caption_from_proto(answer.caption, image)
+                return index, caption_of(answer, image)
         except ServerError as error:
             return index, error
 

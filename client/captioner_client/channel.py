@@ -25,6 +25,8 @@ from captioner_client.threads import in_thread
 from captioner_client.waiting import BACKOFF_FACTOR, FIRST_BACKOFF_S, MAX_BACKOFF_S
 
 log = logging.getLogger("captioner_client")
+# With a traceback, for what a server sends that is not UTF-8.
+logging.getLogger("grpc._cython.cygrpc").addFilter(lambda record: "Invalid encoding" not in str(record.msg))
 
 SERVICE = "captioner.v1.CaptionService"
 MAX_ANSWER_BYTES = 2**25

@@ -23,6 +23,7 @@ from captioner.errors import (
     ModelOutputError,
     NotAnImageError,
     OptionsError,
+    clip,
 )
 from captioner.v1 import captioner_pb2 as pb
 
@@ -96,6 +97,8 @@ _TOO_LARGE = f"{_HTTP_STATUS}413"
 _LASTING = re.compile(rf"{_HTTP_STATUS}(?!408|413)[34]")
 """Redirections and errors, such as 404: what a proxy would answer every time."""
 _PROXY = "a proxy before the server"
+_LONGEST = 2000
+"""Most characters of what a server says that a message has."""
 
 
 @contextmanager
@@ -126,7 +129,7 @@ def broken_off(error: grpc.aio.AioRpcError, servers: str) -> ServerUnavailableEr
 
 def _message_of(error: grpc.aio.AioRpcError) -> str:
     """What gRPC says, and who answered where that was no server of ours."""
-    message = error.details() or error.code().name
+    message = clip(error.details() or error.code().name, _LONGEST)
     if _TOO_LARGE in message:
         return f"{message} ({_PROXY} limits how large requests are)"
     return f"{message} (from {_PROXY})" if _HTTP_STATUS in message else message
@@ -180,12 +183,13 @@ def tells_more(error: ServerUnavailableError, other: ServerUnavailableError) -> 
 
 def from_batch_error(error: pb.Error, servers: str) -> CaptionerError:
     """The typed error for one image of a batch that `servers`, addresses, were given."""
-    if known := _library_error(error.reason, error.message, error.field):
+    message = clip(error.message, _LONGEST)
+    if known := _library_error(error.reason, message, error.field):
         return known
     by_number = {status.value[0]: kind for status, kind in _BY_STATUS.items()}
     retry_after_s = _seconds(error.retry_after) if error.HasField("retry_after") else None
     kind = by_number.get(error.status, ServerError)
-    return kind(f"{servers}: {error.message}", retry_after_s=retry_after_s)
+    return kind(f"{servers}: {message}", retry_after_s=retry_after_s)
 
 
 def _library_error(reason: str, message: str, field: str) -> CaptionerError | None:
@@ -193,7 +197,9 @@ def _library_error(reason: str, message: str, field: str) -> CaptionerError | No
     for kind in (NotAnImageError, ImageTooLargeError, ModelOutputError):
         if reason == kind.code:
             return kind(message)
-    return OptionsError(message, field.removeprefix("options.")) if reason == OptionsError.code else None
+    return (
+        OptionsError(message, clip(field.removeprefix("options."))) if reason == OptionsError.code else None
+    )
 
 
 def _read_details(packed: bytes) -> dict[str, Any]:

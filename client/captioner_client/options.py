@@ -18,6 +18,8 @@ _RANGES: dict[str, tuple[type, float, float]] = {
     "shrink_to": (int, 64, 65_535),
     "batch_window": (int, 1, 1024),
 }
+_MAX_NAME_BYTES = 4096
+"""Servers refuse longer texts."""
 _OPTIONAL = ("wait_s", "shrink_to")
 _FILES = ("root_certificates", "certificate", "key")
 _TOKEN = re.compile("[!-~]+")
@@ -69,6 +71,7 @@ class ClientOptions:
             object.__setattr__(self, name, value)
             if value is not None or name not in _OPTIONAL:
                 _check_number(name, value, kind, low, high)
+        _check_name(self.model or "")
         for name in _FILES:
             if (file := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _path(name, file))
@@ -76,10 +79,28 @@ class ClientOptions:
             raise OptionsError("token must be visible ASCII characters, without spaces", "token")
 
 
+def check_timeout(value: object) -> None:
+    """Raise `OptionsError` for what is no time in seconds. One that has passed is 0 or less."""
+    value = plain_number(value)
+    passed = isinstance(value, (int, float)) and not isinstance(value, bool) and value <= 0
+    if not passed:
+        _check_number("timeout_s", value, float, 0, _RANGES["timeout_s"][2])
+
+
 def _path(name: str, file: object) -> Path:
     if not isinstance(file, (str, os.PathLike)):
         raise OptionsError(f"{name} must be a path, got {clip(repr(file))}", name)
     return Path(file)
+
+
+def _check_name(model: object) -> None:
+    try:
+        fits = isinstance(model, str) and len(model.encode()) <= _MAX_NAME_BYTES
+    except UnicodeEncodeError:
+        fits = False
+    if not fits:
+        what = f"a text of at most {_MAX_NAME_BYTES} bytes in UTF-8"
+        raise OptionsError(f"model must be {what}, got {clip(repr(model))}", "model")
 
 
 def _check_number(name: str, value: object, kind: type, low: float, high: float) -> None:

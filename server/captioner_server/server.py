@@ -34,6 +34,7 @@ from captioner_server.process.heap import settle_garbage
 from captioner_server.rpc.health import NOT_SERVING, SERVING, Health
 from captioner_server.rpc.inference_servicer import InferenceServicer
 from captioner_server.rpc.interceptor import CallInterceptor
+from captioner_server.rpc.port import RpcPort
 from captioner_server.rpc.reflect import add_reflection
 from captioner_server.rpc.servicer import CaptionServicer
 from captioner_server.tls import server_context, server_credentials, warn_of_expiry
@@ -93,42 +94,36 @@ class CaptionServer:
             self._metrics_http = HttpServer(
                 metrics_app, options.metrics_host, options.metrics_port, options, serves="metrics"
             )
-        self._server = grpc.aio.server(interceptors=[interceptor], options=_channel_options(options))
-        captioner_pb2_grpc.add_CaptionServiceServicer_to_server(
-            CaptionServicer(self.models, options, self.door), self._server
-        )
         self.services = tuple(name for name in SERVICES if options.inference or name != _INFERENCE)
-        if options.inference:
-            grpc_predict_v2_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
-                InferenceServicer(self.models, self.state), self._server
-            )
         self._health = Health(self.services, options.stream_idle_s)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        if options.reflection:
-            add_reflection(self._server, self.services, _FILES)
+        self._rpc = RpcPort(partial(self._make_rpc, interceptor), options.grace_s)
+
+    def _make_rpc(self, interceptor: CallInterceptor) -> grpc.aio.Server:
+        server = grpc.aio.server(interceptors=[interceptor], options=_channel_options(self.options))
+        servicer = CaptionServicer(self.models, self.options, self.door)
+        captioner_pb2_grpc.add_CaptionServiceServicer_to_server(servicer, server)
+        if self.options.inference:
+            grpc_predict_v2_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
+                InferenceServicer(self.models, self.state), server
+            )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        if self.options.reflection:
+            add_reflection(server, self.services, _FILES)
+        return server
 
     async def start(self) -> int:
         """Open the ports without serving yet; returns the gRPC port. Raises `ServerStartError`."""
         address = self.options.address
         credentials = server_credentials(self.options, self._tell_certificate)
         _check_socket(address)
-        try:
-            if credentials is None:
-                port = self._server.add_insecure_port(address)
-            else:
-                port = self._server.add_secure_port(address, credentials)
-        except RuntimeError as error:
-            raise ServerStartError(
-                f"cannot listen on {address}: the port is taken, or the address or certificate is unusable"
-            ) from error
+        port = await self._rpc.start(address, credentials)
         if self._http:
             scheme = "http" if credentials is None else "https"
             self.http_url = f"{scheme}://{self.options.host}:{await self._http.start()}"
         if self._metrics_http:
             metrics_port = await self._metrics_http.start()
             self.metrics_url = f"http://{self.options.metrics_host}:{metrics_port}/metrics"
-        await self._server.start()
-        return int(port)
+        return port
 
     async def open(self, models: Mapping[str, PixelModel]) -> None:
         """Warm up the models, then serve them by name; the first is the default."""
@@ -189,7 +184,7 @@ class CaptionServer:
     async def stop(self, grace_s: float = 0) -> None:
         """Close the ports; calls still open are cancelled after the grace period."""
         ports = [port for port in (self._http, self._metrics_http) if port]
-        await asyncio.gather(self._server.stop(grace_s), *(port.stop(grace_s) for port in ports))
+        await asyncio.gather(self._rpc.stop(grace_s), *(port.stop(grace_s) for port in ports))
         self.models.close()
         self._pictures.close()
         if self._tracing:

@@ -1,8 +1,11 @@
 """The options of a client: its token, TLS, kinds of values, addresses."""
 
+import math
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from captioner_client import (
     AuthenticationError,
     CaptionClient,
     ClientOptions,
+    DeadlineExceededError,
     ServerUnavailableError,
 )
 from captioner_client.channel import make_target, parse_addresses
@@ -82,12 +86,41 @@ def test_files_without_a_certificate_or_key_are_refused_at_once(tmp_path: Path, 
         {"timeout_s": "5"},
         {"timeout_s": None},
         {"root_certificates": 5},
+        *({"model": name} for name in (5, b"x", "\ud800", "x" * 5000)),
     ],
 )
 def test_options_of_a_wrong_kind_are_refused_by_name(wrong: dict[str, object]) -> None:
     with pytest.raises(OptionsError) as caught:
         ClientOptions(**wrong)
     assert caught.value.field in wrong
+
+
+@pytest.mark.parametrize("timeout_s", ["1", math.nan, math.inf, True, 1e300])
+def test_what_is_no_time_for_a_call_is_refused(timeout_s: Any) -> None:
+    with CaptionClient("localhost:1") as client:
+        for call in (
+            client.get_model,
+            partial(client.caption, b"x"),
+            lambda **o: next(client.stream(b"x", **o)),
+        ):
+            with pytest.raises(OptionsError, match="timeout_s must be a number") as caught:
+                call(timeout_s=timeout_s)
+            assert caught.value.field == "timeout_s"
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, -math.inf])
+def test_time_that_has_passed_is_a_deadline(timeout_s: float) -> None:
+    with (
+        CaptionClient("localhost:1") as client,
+        pytest.raises(DeadlineExceededError, match="no time is left to call localhost:1"),
+    ):
+        client.get_model(timeout_s=timeout_s)
+
+
+def test_words_that_no_message_can_hold_are_refused() -> None:
+    with CaptionClient("localhost:1") as client, pytest.raises(OptionsError) as caught:
+        client.caption(b"x", include=["\ud800"])
+    assert caught.value.field == "include"
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -22,6 +22,7 @@ from support.patience import PATIENCE_S
 from support.serving import make_image
 
 from captioner.cli.main import main
+from captioner.errors import OptionsError
 from captioner.model.bundle import MAX_CELLS
 from captioner.options import MAX_WORDS
 from captioner.protobuf import MAX_RECEIVED_SIDE
@@ -87,9 +88,12 @@ def pack(message: Anything) -> Any:
 
 
 @contextmanager
-def serving(servicer: Answers) -> Iterator[str]:
+def serving(servicer: Answers | grpc.GenericRpcHandler) -> Iterator[str]:
     server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.max_send_message_length", -1)])
-    captioner_pb2_grpc.add_CaptionServiceServicer_to_server(servicer, server)
+    if isinstance(servicer, grpc.GenericRpcHandler):
+        server.add_generic_rpc_handlers([servicer])
+    else:
+        captioner_pb2_grpc.add_CaptionServiceServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
@@ -231,6 +235,132 @@ def test_maps_that_are_not_finite_are_an_error_of_the_server(weight: float) -> N
         pytest.raises(ServerError, match="the answer is malformed: a map has weights that are not finite"),
     ):
         ask(address, lambda client: client.caption(make_image(1)))
+
+
+@pytest.mark.parametrize(
+    "caption",
+    [
+        pb.Caption(text="a", log_prob=math.nan),
+        pb.Caption(text="a", confidence=math.inf),
+        pb.Caption(text="a", words=[pb.Word(text="a", log_prob=-math.inf)]),
+        pb.Caption(text="a", words=[pb.Word(text="a", sentinel=math.nan)]),
+        pb.Caption(text="a", alternatives=[pb.Alternative(text="b", log_prob=math.nan)]),
+    ],
+    ids=["log_prob", "confidence", "word", "sentinel", "alternative"],
+)
+def test_probabilities_that_are_not_finite_are_an_error_of_the_server(caption: pb.Caption) -> None:
+    """JSON cannot hold them."""
+    with (
+        serving(Answers(caption)) as address,
+        pytest.raises(ServerError, match="a probability is not finite"),
+    ):
+        ask(address, lambda client: client.caption(make_image(1)))
+
+
+class Raw(grpc.GenericRpcHandler):
+    """Answers every request with the same bytes, those for its model with others."""
+
+    def __init__(self, answer: bytes, model: bytes) -> None:
+        self._answer, self._model = answer, model
+
+    def service(self, details: Anything) -> grpc.RpcMethodHandler:
+        match details.method.rpartition("/")[2]:
+            case "GetModel":
+                return grpc.unary_unary_rpc_method_handler(lambda *_: self._model)
+            case "StreamCaption":
+                return grpc.unary_stream_rpc_method_handler(lambda *_: iter([self._answer]))
+            case "CaptionBatch":
+                return grpc.stream_stream_rpc_method_handler(
+                    lambda requests, _: (self._answer for _ in requests)
+                )
+        return grpc.unary_unary_rpc_method_handler(lambda *_: self._answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"\xff" * 50, "it is no message of this service"),
+        (b"\x0a\xff\xff\xff\xff\x0f", "it is no message of this service"),
+        (b"", "it has no caption"),
+        (b"\x18\x01", "it has no caption"),  # of another service
+    ],
+    ids=["garbage", "cut", "empty", "another"],
+)
+def test_answers_that_are_no_captions_are_an_error_of_the_server(
+    answer: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    malformed = f"the answer is malformed: {reason}"
+    with serving(Raw(answer, pb.GetModelResponse(name="x").SerializeToString())) as address:
+        for call in (lambda client: client.caption(make_image(1)), stream):
+            with pytest.raises(ServerError, match=malformed):
+                ask(address, call)
+        with pytest.raises(ServerError, match="the answer is malformed"):
+            ask(address, lambda client: client.caption([make_image(1)]))
+    assert not caplog.records  # gRPC would log a traceback
+
+
+def test_what_is_no_description_of_a_model_is_an_error_of_the_server() -> None:
+    with serving(Raw(b"", b"\xff")) as address, pytest.raises(ServerError, match="it is no message"):
+        ask(address, lambda client: client.get_model())
+
+
+def test_an_answer_of_a_batch_without_a_caption_is_an_error_of_the_server() -> None:
+    class Empty(Answers):
+        def CaptionBatch(self, requests: Anything, context: Anything) -> Iterator[pb.CaptionBatchResponse]:
+            yield from (pb.CaptionBatchResponse(id=request.id) for request in requests)
+
+    with serving(Empty()) as address:
+        [found] = ask(address, lambda client: client.caption([make_image(1)], return_errors=True))
+    assert isinstance(found, ServerError) and "it has no caption" in str(found)
+
+
+def test_a_stream_ends_with_its_caption_whatever_the_server_does_then() -> None:
+    left = threading.Event()
+
+    class Endless(Answers):
+        def StreamCaption(self, request: Anything, context: Anything) -> Iterator[pb.StreamCaptionResponse]:
+            yield pb.StreamCaptionResponse(caption=pb.Caption(text="hello"))
+            left.wait(PATIENCE_S)
+
+    with serving(Endless()) as address:
+        [found] = ask(address, stream, timeout_s=PATIENCE_S)
+        left.set()
+    assert found.text == "hello"
+
+
+def test_a_stream_without_a_caption_is_an_error_of_the_server() -> None:
+    with (
+        serving(Answers(pb.Caption(words=[pb.Word(text="a")]))) as address,
+        pytest.raises(ServerError, match="the server ended the stream without a caption"),
+    ):
+        ask(address, stream)
+
+
+@pytest.mark.parametrize("limit", [0, -5])
+def test_a_server_that_names_no_limit_for_images_has_that_of_the_client(limit: int) -> None:
+    class Unlimited(Answers):
+        def GetModel(self, request: Anything, context: Anything) -> pb.GetModelResponse:
+            return pb.GetModelResponse(name="x", max_image_bytes=limit)
+
+    with serving(Unlimited()) as address:
+        [found] = ask(address, lambda client: client.caption([make_image(1)]))
+    assert found.text == "hello"
+
+
+def test_what_a_server_says_is_cut() -> None:
+    class Verbose(Answers):
+        def Caption(self, request: Anything, context: Anything) -> None:
+            context.abort(grpc.StatusCode.INTERNAL, "x" * 5000)
+
+        def CaptionBatch(self, requests: Anything, context: Anything) -> Iterator[pb.CaptionBatchResponse]:
+            error = pb.Error(status=3, message="x" * 10**6, reason="INVALID_OPTIONS", field="x" * 10**6)
+            yield from (pb.CaptionBatchResponse(id=request.id, error=error) for request in requests)
+
+    with serving(Verbose()) as address:
+        one = ask(address, lambda client: client.caption(make_image(1), return_errors=True))
+        [other] = ask(address, lambda client: client.caption([make_image(1)], return_errors=True))
+    assert isinstance(one, ServerError) and len(str(one)) < 2500
+    assert isinstance(other, OptionsError) and len(str(other)) < 2500 and len(other.field) < 300
 
 
 def test_answers_to_images_that_were_not_sent_are_an_error_of_the_server() -> None:

@@ -88,6 +88,13 @@ def test_compressed_messages_are_refused(front: Front) -> None:
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
+def test_paths_that_are_no_text_reach_no_server(front: Front, caplog: pytest.LogCaptureFixture) -> None:
+    caller = Stalling(front.address, "/\udcff", source=STRANGER)
+    caller.ask(b"")
+    assert caller.wait_for_answer() == b"no such call"
+    assert caption(front.address) and "started again" not in caplog.text
+
+
 def test_callers_keep_connections_of_their_own(front: Front) -> None:
     """So that a server can be fair to callers without tokens."""
     request = pb.CaptionRequest(image=make_image(1))

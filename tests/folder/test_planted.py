@@ -186,6 +186,16 @@ def test_a_state_that_gives_all_names_away_ends(shared, batch, capsys) -> None:
     assert "move it away" in capsys.readouterr().err
 
 
+def test_what_to_do_about_a_damaged_state(shared, batch, capsys) -> None:
+    state = shared / "out.csv.state"
+    assert batch(shared, "-o", shared / "out.csv") == 0
+    content = state.read_bytes()
+    state.write_bytes(content[:4096] + bytes(len(content) - 4096))
+    capsys.readouterr()
+    assert batch(shared, "-o", shared / "out.csv") == 2
+    assert capsys.readouterr().err == f"captioner: {state} is damaged; move it away\n"
+
+
 def test_a_journal_that_names_a_file_to_delete(shared, tmp_path, batch) -> None:
     assert batch(shared, "-o", shared / "out.csv") == 0
     journal = shared / "out.csv.state-journal"

@@ -15,6 +15,7 @@ import pytest
 from captioner.captioner import Captioner
 from captioner.cli.main import main
 from captioner.errors import BundleError
+from captioner.model import installed
 from captioner.model.bundle import DEFAULT, Bundle
 from captioner.model.installed import (
     choose,
@@ -79,6 +80,35 @@ def test_a_package_that_offers_a_model_wrongly_harms_no_command(
     assert installed_models().get("other") == (above / place if place else None)
     assert "tiny_model" not in sys.modules
     assert main(["model", "list"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b"[captioner.models]\nl\xe9on = leon:bundle\n", "not in UTF-8"), (b"[x]\nno value\n", "malformed")],
+)
+def test_a_package_whose_list_cannot_be_read_hides_no_other_model(
+    package: Path,
+    content: bytes,
+    reason: str,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    installed._warn.cache_clear()
+    for number in range(2):  # before and after the one that works
+        info = package.parents[1] / f"{'az'[number]}_model-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {'az'[number]}-model\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_bytes(content)
+    assert installed_models()["tiny"] == package
+    assert main(["model", "show", "tiny"]) == 0
+    capsys.readouterr()
+    assert main(["model", "list"]) == 0
+    out, err = capsys.readouterr()
+    assert f"tiny\t{package}\n" in out
+    assert not err  # the log, here pytest's
+    assert sorted(caplog.messages) == [
+        f"the package {letter}-model offers no models: its entry_points.txt is {reason}" for letter in "az"
+    ]
 
 
 def test_what_was_chosen_is_used(

@@ -2,7 +2,9 @@
 server is afterwards as healthy as before."""
 
 import asyncio
+import gc
 import gzip
+import queue
 import random
 import socket
 import threading
@@ -101,6 +103,42 @@ def test_unknown_methods_and_oversized_messages_are_refused(channel: grpc.Channe
     with pytest.raises(grpc.RpcError) as caught:
         CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=bytes(70_000_000)), timeout=PATIENCE_S)
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_a_path_that_is_no_text_does_not_end_the_server(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ended gRPC's own loop, and with it all of gRPC, until the process was started again."""
+    more: queue.Queue[pb.CaptionBatchRequest | None] = queue.Queue()
+    with grpc.insecure_channel(server.address) as channel:
+        stub = CaptionServiceStub(channel)
+        answers = stub.CaptionBatch(iter(more.get, None), timeout=PATIENCE_S)
+        more.put(pb.CaptionBatchRequest(id="before", image=make_image(1)))
+        assert next(answers).id == "before"
+        for _ in range(3):
+            Stalling(server.address, "/\udcff").ask(b"")
+            wait_until(lambda: "was started again" in caplog.text)
+            caplog.clear()
+            with grpc.insecure_channel(server.address) as another:
+                request = pb.CaptionRequest(image=make_image(1))
+                call = CaptionServiceStub(another).Caption
+                assert call(request, timeout=PATIENCE_S, wait_for_ready=True).caption.text
+        more.put(pb.CaptionBatchRequest(id="after", image=make_image(1)))
+        more.put(None)
+        assert [answer.id for answer in answers] == ["after"]
+    gc.collect()
+    assert "Traceback" not in caplog.text
+
+
+def test_headers_that_are_no_text_are_not_logged(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """gRPC logs them, which may be tokens, with a traceback."""
+    caller = Stalling(server.address, "/captioner.v1.CaptionService/Caption")
+    request = pb.CaptionRequest(image=make_image(1)).SerializeToString()
+    caller.ask(request, headers=[("authorization", "Bearer secret\udcff"), ("traceparent", "\udcff")])
+    assert caller.wait_for_answer()
+    assert "secret" not in caplog.text and "Traceback" not in caplog.text
 
 
 def test_bytes_that_are_no_http2_close_their_connection(server: RunningServer) -> None:

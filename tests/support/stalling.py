@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from collections.abc import Iterable
 
 
 class Stalling:
@@ -65,9 +66,9 @@ class Stalling:
             self._send(data[start : start + size])
             time.sleep(pause_s)
 
-    def ask(self, message: bytes, *more: bytes) -> None:
+    def ask(self, message: bytes, *more: bytes, headers: Iterable[tuple[str, str]] = ()) -> None:
         """Begin a call and send its messages; the call may send others."""
-        self._begin()
+        self._begin(*headers)
         for one in (message, *more):
             self._send(struct.pack(">BI", 0, len(one)) + one)
 
@@ -129,4 +130,4 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _text(value: str) -> bytes:
-    return bytes([len(value)]) + value.encode()
+    return bytes([len(value)]) + value.encode(errors="surrogateescape")

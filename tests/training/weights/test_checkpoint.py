@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import random
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +141,71 @@ def test_a_malicious_checkpoint_is_refused_and_does_nothing(tmp_path: Path, writ
     with pytest.raises(DataError, match=r"best\.pt is not a file of tensors and plain values"):
         checkpoint.load_model(path)
     assert not mark.exists()
+
+
+def rewritten(path: Path, method: int = zipfile.ZIP_STORED, pickled: bytes | None = None) -> None:
+    """Write the members of a checkpoint anew, with `pickled` in place of what it holds."""
+    with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as old, zipfile.ZipFile(path, "w", method) as new:
+        for member in old.infolist():
+            is_pickle = pickled is not None and member.filename.endswith("data.pkl")
+            new.writestr(member.filename, pickled if is_pickle else old.read(member))
+
+
+def test_a_checkpoint_with_compressed_members_is_refused_unread(tmp_path: Path) -> None:
+    """PyTorch never compresses: 49 KB took 4.3 GB and half a minute."""
+    path = tmp_path / "best.pt"
+    checkpoint.save(path, contents(zeros=torch.zeros(2**22)))
+    rewritten(path)
+    checkpoint.load_model(path)
+    rewritten(path, zipfile.ZIP_DEFLATED)
+    with pytest.raises(DataError, match=r"best\.pt has compressed members, which PyTorch does not write"):
+        checkpoint.load_model(path)
+
+
+def test_members_of_a_checkpoint_do_not_share_their_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "best.pt"
+    checkpoint.save(path, {"a": torch.zeros(2**10)})
+    with zipfile.ZipFile(path, "a") as file:
+        [member] = (member for member in file.infolist() if member.filename.endswith("data/0"))
+        for number in range(1, 9):
+            again = zipfile.ZipInfo(member.filename.replace("data/0", f"data/{number}"))
+            for name in ("header_offset", "compress_size", "file_size", "CRC"):
+                setattr(again, name, getattr(member, name))
+            file.filelist.append(again)
+        file._didModify = True  # type: ignore[attr-defined]
+    with pytest.raises(DataError, match="unfolds to more than it has"):
+        checkpoint.load_model(path)
+
+
+BYTEARRAY = b"\x80\x02}X\x01\0\0\0acbuiltins\nbytearray\nJ\0\0\1\0\x85Rs."
+CYCLE = b"\x80\x02}q\0X\x05\0\0\0modelh\0s."
+DOUBLING = b"\x80\x02}X\x05\0\0\0model]" + b"q\0]h\0ah\0a" * 60 + b"s."
+
+
+@pytest.mark.parametrize("pickled", [BYTEARRAY, CYCLE, DOUBLING], ids=["bytearray", "cycle", "doubling"])
+def test_a_checkpoint_whose_values_unfold_is_refused(tmp_path: Path, pickled: bytes) -> None:
+    path = tmp_path / "best.pt"
+    checkpoint.save(path, {"a": torch.zeros(1)})
+    rewritten(path, pickled=pickled)
+    with pytest.raises(DataError, match=r"best\.pt (unfolds|is not a file of tensors)") as raised:
+        checkpoint.load_model(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_tensor_that_repeats_its_values_is_refused(tmp_path: Path) -> None:
+    """A copy in another precision would have all of them."""
+    path = tmp_path / "best.pt"
+    checkpoint.save(path, contents(model={"a": torch.zeros(1).half().expand(2**20, 2**20)}))
+    with pytest.raises(DataError, match="unfolds to more than it has"):
+        checkpoint.load_model(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_a_pipe_is_no_checkpoint(tmp_path: Path) -> None:
+    """Opening it would wait for a writer."""
+    os.mkfifo(tmp_path / "best.pt")
+    with pytest.raises(DataError, match=r"best\.pt is not a plain file"):
+        checkpoint.load_model(tmp_path / "best.pt")
 
 
 def test_a_damaged_checkpoint_is_refused_or_whole(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ class Ollama:
         return self._questions.ask(
             image,
             body,
-            prompt=check_prompt(body, texts),
+            prompt=check_prompt(texts),
             format=_answer_format_of(body.record),
             stream=take(body.record, "stream", bool, True),
             **_limits_of(body.record),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from captioner.errors import ImageTooLargeError, OptionsError, clip
 from captioner.options import OPTION_SPECS, STYLES, CaptionOptions, check_style, merge_options
 from captioner_server.errors import RequestError
 from captioner_server.http.off_loop import off_loop
-from captioner_server.http.request.json_body import parse_json
+from captioner_server.http.request.json_body import LongText, parse_json
 
 TIMEOUT = "timeout_s"
 """The query parameter for how long the caller waits; it is not a caption option."""
@@ -34,6 +35,7 @@ STYLE = "style"
 """The parameter for the wording, one of `STYLES`, given where caption options are."""
 _NAMES = (*OPTION_SPECS, STYLE)
 _DEFAULTS = CaptionOptions(attention=False)
+logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of each malformed form
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,6 @@ def _parse_json(body: bytearray) -> tuple[bytes, dict[str, Any]]:
         raise RequestError("options must be an object", "options")
     for name in options:
         _check_name(name)
-    if len(parsed.long_texts) > parsed.is_long(record["image"]):
+    if parsed.long_texts > isinstance(record["image"], LongText):
         raise RequestError("the longest text of a JSON body must be the image, alone", "image")
     return parsed.image(record["image"], "image"), options

@@ -6,7 +6,7 @@ import binascii
 import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,36 +48,38 @@ _HEADER_BYTES = 256
 """Most bytes before the comma of a data URL."""
 
 
+class LongText(str):
+    """Stands for a long text of a body, and says in errors that it was one."""
+
+    content: memoryview
+
+    @classmethod
+    def of(cls, content: memoryview) -> LongText:
+        text = cls(f"a text of {len(content)} bytes")
+        text.content = content
+        return text
+
+
 @dataclass(frozen=True, slots=True)
 class JsonBody:
     """A parsed body."""
 
     record: Any
-    """What the body says, with marks in place of long texts."""
-    long_texts: Sequence[memoryview]
-    mark: str
-    """Begins what stands for a long text. It is drawn when a body is parsed, so no body can hold it."""
-
-    def is_long(self, text: str) -> bool:
-        """Whether the text is a mark for one that was cut out."""
-        return self._long_text(text) is not None
+    """What the body says, with a `LongText` for each long text."""
+    long_texts: int
+    """Their number."""
 
     def image(self, text: str, field: str) -> bytes:
         """The bytes that a text of the record encodes: base64, in one line or several, or a data URL with
         it. `field` names it in errors. Raises `RequestError`."""
-        encoded = self._long_text(text)
-        if encoded is None:
+        if isinstance(text, LongText):
+            encoded = text.content
+        else:
             encoded = memoryview("".join(text.split()).encode("utf-8", "surrogatepass"))
         try:
             return binascii.a2b_base64(_without_header(encoded), strict_mode=True)
         except ValueError:
             raise RequestError(f"{field} is not base64{_what_else(encoded)}", field) from None
-
-    def _long_text(self, text: str) -> memoryview | None:
-        number = text.removeprefix(self.mark)
-        if number == text or not number.isdecimal() or len(number) > 4:
-            return None
-        return self.long_texts[int(number)] if int(number) < len(self.long_texts) else None
 
 
 def parse_json(body: bytearray, max_values: int, max_rest_bytes: int) -> JsonBody:
@@ -88,16 +90,30 @@ def parse_json(body: bytearray, max_values: int, max_rest_bytes: int) -> JsonBod
     )
     if body.count(b'"') > 4 * max_values:
         raise too_many
-    mark = f"@{secrets.token_hex(8)}:"  # not base64
+    mark = f"@{secrets.token_hex(8)}:"  # drawn now, so no body can hold it
     rest, long_texts = _cut(body, mark)
     if sum(rest.count(mark) for mark in (b",", b"[", b"{")) > max_values:
         raise too_many
     if len(rest) > max_rest_bytes:
         raise RequestError(f"the JSON body has more than {max_rest_bytes} bytes beside images", "body")
     try:
-        return JsonBody(json.loads(rest), long_texts, mark)
+        record = json.loads(rest)
+        by_mark = {f"{mark}{number}": LongText.of(text) for number, text in enumerate(long_texts)}
+        return JsonBody(_restored(record, by_mark) if by_mark else record, len(long_texts))
     except (ValueError, RecursionError):
         raise RequestError("the body is not JSON", "body") from None
+
+
+def _restored(value: Any, texts: Mapping[str, LongText]) -> Any:
+    """The value with `texts` in place of their marks. Raises `RecursionError`."""
+    match value:
+        case str():
+            return texts.get(value, value)
+        case list():
+            return [_restored(item, texts) for item in value]
+        case dict():
+            return {_restored(name, texts): _restored(item, texts) for name, item in value.items()}
+    return value
 
 
 def _cut(body: bytearray, mark: str) -> tuple[bytearray, list[memoryview]]:

@@ -29,6 +29,24 @@ def test_halves_of_characters_are_refused_like_anything_else(http, body):
     assert answer.json()["error"]["message"].isprintable()
 
 
+LONG = "x" * 20_000
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/caption", {LONG: 1, "image": ""}),
+        ("/v1/caption", {"image": "", "options": {LONG: 1}}),
+        ("/api/generate", {"model": LONG, "prompt": "", "images": [""]}),
+        ("/api/show", {"model": LONG}),
+    ],
+)
+def test_long_texts_in_odd_places_are_named_as_such(http, path, body):
+    answer = http.post(path, content=json.dumps(body), headers=JSON)
+    assert answer.status_code in (400, 404)
+    assert "'a text of 20000 bytes'" in answer.text and "@" not in answer.text
+
+
 EMOJI = "\N{GRINNING FACE}"
 
 
@@ -136,7 +154,7 @@ def test_large_json_bodies_are_parsed_one_at_a_time(http_server, monkeypatch):
     ],
     ids=lambda body: str(body[:20]),
 )
-def test_malformed_forms_are_refused(http, body):
+def test_malformed_forms_are_refused(http, body, caplog):
     headers = {"content-type": "multipart/form-data; boundary=b"}
     answer = http.post("/v1/caption", content=body, headers=headers)
     assert answer.status_code in (400, 413) and len(answer.content) < 2000
@@ -144,6 +162,7 @@ def test_malformed_forms_are_refused(http, body):
         "/v1/caption", content=body, headers={"content-type": "multipart/form-data" + ";b" * 9000}
     )
     assert answer.status_code == 400
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ class ChatCompletions:
         question = self._questions.ask(
             image,
             body,
-            prompt=check_prompt(body, texts),
+            prompt=check_prompt(texts),
             format=function.parameters if function else answer_format_of(record.get("response_format")),
             stream=take(record, "stream", bool, False),
             most_tokens=most_tokens_of(record, "max_completion_tokens", "max_tokens"),

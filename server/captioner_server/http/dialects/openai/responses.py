@@ -49,7 +49,7 @@ class Responses:
         question = self._questions.ask(
             image,
             body,
-            prompt=check_prompt(body, texts),
+            prompt=check_prompt(texts),
             format=function.parameters if function else answer_format_of(text.get("format")),
             stream=take(record, "stream", bool, False),
             most_tokens=most_tokens_of(record, "max_output_tokens"),

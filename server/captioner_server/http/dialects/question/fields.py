@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from captioner.options import MAX_WORDS
 from captioner_server.errors import RequestError
-from captioner_server.http.request.json_body import LONG_TEXT_BYTES, JsonBody
+from captioner_server.http.request.json_body import LONG_TEXT_BYTES, LongText
 
 T = TypeVar("T")
 
@@ -65,9 +65,9 @@ def check_formats(record: Any, own: str) -> None:
             raise RequestError(f"{name} is not understood; a format of the answer belongs into {own}", name)
 
 
-def check_prompt(body: JsonBody, texts: Sequence[str]) -> str:
+def check_prompt(texts: Sequence[str]) -> str:
     """The texts of a request as one prompt. Raises `RequestError` for one that is too long to be one."""
-    if any(body.is_long(text) for text in texts):
+    if any(isinstance(text, LongText) for text in texts):
         raise RequestError(f"a text that is no image has at most {LONG_TEXT_BYTES} bytes", "prompt")
     return "\n".join(texts)
 

@@ -21,7 +21,7 @@ from captioner_server.http.dialects.question.fields import take
 from captioner_server.http.dialects.question.question import Question
 from captioner_server.http.off_loop import off_loop
 from captioner_server.http.request.body import read_body
-from captioner_server.http.request.json_body import LONG_TEXT_BYTES, JsonBody, parse_json
+from captioner_server.http.request.json_body import LONG_TEXT_BYTES, JsonBody, LongText, parse_json
 from captioner_server.intake.door import MAX_SMALL_BYTES
 from captioner_server.intake.ticket import Ticket, current_ticket
 from captioner_server.observation.call import current_call
@@ -64,7 +64,11 @@ class Questions:
         if not isinstance(text, str):
             raise RequestError(f"an image must be a text in base64, not {_kind_of(text)}", field)
         if not is_url(text):
-            return await off_loop(body.image, text, field) if body.is_long(text) else body.image(text, field)
+            return (
+                await off_loop(body.image, text, field)
+                if isinstance(text, LongText)
+                else body.image(text, field)
+            )
         if self._fetcher is None:
             raise RequestError(
                 "images come as base64 or data URLs; this server fetches no URLs (--allow-urls)", field
