@@ -19,7 +19,7 @@ _RANGES: dict[str, tuple[type, float, float]] = {
     "batch_window": (int, 1, 1024),
 }
 _MAX_NAME_BYTES = 4096
-"""Servers refuse longer texts."""
+"""Servers reject longer texts."""
 _OPTIONAL = ("wait_s", "shrink_to")
 _FILES = ("root_certificates", "certificate", "key")
 _TOKEN = re.compile("[!-~]+")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import CoroutineType
@@ -22,6 +23,8 @@ log = logging.getLogger("captioner_server")
 
 _PAUSE_S = 0.01
 """Pause between attempts to bind the port again, which gRPC closes on another thread."""
+_TOLD_S = 60.0
+"""Time between log lines: callers can end gRPC as often as they like."""
 _UNLINK_S = 2.0
 """Longest wait for the path of a Unix socket to go with what listened there."""
 
@@ -44,6 +47,7 @@ class RpcPort:
         self._restarting: asyncio.Task[None] | None = None
         self._ending: dict[asyncio.Task[None], grpc.aio.Server] = {}
         self._stopping = False
+        self._tell_from_s = 0.0
 
     async def start(self, address: str, credentials: grpc.ServerCredentials | None) -> int:
         """Listen; returns the port. Raises `ServerStartError`."""
@@ -98,7 +102,9 @@ class RpcPort:
                 self._server = self._make()
                 await self._bind_again()
                 await self._server.start()
-                log.warning("a call whose path is not UTF-8 has ended gRPC, which was started again")
+                if (now_s := time.monotonic()) >= self._tell_from_s:
+                    self._tell_from_s = now_s + _TOLD_S
+                    log.warning("a call whose path is not UTF-8 has ended gRPC, which was started again")
         finally:
             if not self._stopping:  # the event loop ends, and waits for all tasks
                 for task in tuple(self._tasks):
