@@ -106,9 +106,10 @@ def test_unknown_methods_and_oversized_messages_are_refused(channel: grpc.Channe
 
 
 def test_a_path_that_is_no_text_does_not_end_the_server(
-    server: RunningServer, caplog: pytest.LogCaptureFixture
+    server: RunningServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ended gRPC's own loop, and with it all of gRPC, until the process was started again."""
+    monkeypatch.setattr("captioner_server.rpc.port._TOLD_S", 0)
     more: queue.Queue[pb.CaptionBatchRequest | None] = queue.Queue()
     with grpc.insecure_channel(server.address) as channel:
         stub = CaptionServiceStub(channel)
