@@ -76,9 +76,10 @@ class RpcPort:
     def _task(self, loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> asyncio.Task[Any]:
         """A factory of tasks. Those of gRPC are kept: when the loop that accepts calls has failed, nothing
         else refers to them."""
-        if isinstance(work, CoroutineType):  # not Cython's
+        name = getattr(work, "__qualname__", "")  # what closes an asynchronous generator has none
+        if isinstance(work, CoroutineType) or not name:  # not Cython's
             return asyncio.Task(work, loop=loop, **more)
-        kind = _Request if "_request" in work.__qualname__ else asyncio.Task
+        kind = _Request if "_request" in name else asyncio.Task
         task: asyncio.Task[Any] = kind(work, loop=loop, **more)
         if isinstance(task, _Request):
             task.at_cancel = self._failed.set
