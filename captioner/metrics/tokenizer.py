@@ -12,7 +12,7 @@ import unicodedata
 
 import regex
 
-from captioner.words.tokens import lowered, undotted
+from captioner.words.tokens import PLAIN, lowered, undotted
 
 PUNCTUATION = frozenset(["''", '"', "'", "``", "`", "?", "!", ",", ":", ";"])
 """Dropped, as are rows of periods and dashes. Brackets are not: the list of the COCO code has "-LRB-", but
@@ -31,8 +31,7 @@ _UNKNOWN = regex.compile(
 """Dropped as well: what PTBTokenizer does not know, such as most emoji and invisible characters."""
 
 _PLAIN = str.maketrans({"‘": "`", "…": " ... ", "½": " 1/2 ", "¼": " 1/4 ", "¾": " 3/4 "})
-_PLAIN |= {ord("\N{SOFT HYPHEN}"): ""} | dict.fromkeys(map(ord, "\u2010\u2011"), "-")
-_PLAIN |= dict.fromkeys(map(ord, "’ʼ´"), "'")
+_PLAIN |= {ord("\N{SOFT HYPHEN}"): ""} | PLAIN
 _PLAIN |= dict.fromkeys(map(ord, "“”«»"), ' " ') | dict.fromkeys(map(ord, "–—―"), " -- ")
 _WRITTEN = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-"}
 _WRITTEN |= {"£": "#", "€": "$", "¢": "cents"}

@@ -55,7 +55,10 @@ def font_for(text: str, size: int) -> Font:
         if font is not None and len(missing) < len(lacking):
             best, lacking = font, missing
     for script in _scripts(lacking):
-        _warn_of(*("CJK", "cjk") if script in _TOGETHER else (script.title(), "core"))
+        if script in _TOGETHER:
+            _warn_of("CJK", "cjk")
+        else:
+            _warn_of(script.title(), "core")
     return best
 
 
@@ -69,7 +72,8 @@ def _warn_of(script: str, package: str) -> None:
     _LOG.warning(
         "no font has all letters of a text, so pictures have boxes in it: install Noto's font"
         " for %s (in Debian and Ubuntu: fonts-noto-%s)",
-        *(script, package),
+        script,
+        package,
     )
 
 

@@ -12,7 +12,8 @@ import regex
 # a number ("3.5", "10:30"). Combining marks and joiners belong to the letter before them (UAX 29): `re` would
 # split most words of Hindi at their vowels.
 _WORD = regex.compile(r"(?!\p{M})[^\W_]+(?:(?:['·״-]|(?<=\p{Nd})[.,:/٫٬](?=\p{Nd}))[^\W_]+)*")
-_PLAIN = str.maketrans("’ʼ´\u2010\u2011", "'''--")
+PLAIN = dict.fromkeys(map(ord, "’ʼ´"), "'") | dict.fromkeys(map(ord, "\u2010\u2011"), "-")
+"""Typographic apostrophes and hyphens, and what people type for them."""
 
 # Joiners that change how letters are written: after and before a virama (Hindi, Sinhala, Bengali), and
 # between letters that would be connected (Persian). Elsewhere they show nothing.
@@ -47,7 +48,7 @@ def lowered(text: str) -> str:
         return text.lower()
     # `str.lower` makes "i" and a dot of the Turkish capital, so that "İki" and "iki" would be two words.
     lower = undotted(text).lower().replace("i\N{COMBINING DOT ABOVE}", "i")
-    return _ANY_JOINER.sub(r"\1", unicodedata.normalize("NFC", lower)).translate(_PLAIN)
+    return _ANY_JOINER.sub(r"\1", unicodedata.normalize("NFC", lower)).translate(PLAIN)
 
 
 def undotted(text: str) -> str:

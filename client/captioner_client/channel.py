@@ -19,14 +19,14 @@ import grpc
 
 from captioner.certificates import expiry_of
 from captioner.errors import OptionsError, clip, reason_of
+from captioner.grpc_log import leave_out_headers
 from captioner_client.errors import ServerError
 from captioner_client.options import ClientOptions
 from captioner_client.threads import in_thread
 from captioner_client.waiting import BACKOFF_FACTOR, FIRST_BACKOFF_S, MAX_BACKOFF_S
 
 log = logging.getLogger("captioner_client")
-# With a traceback, for what a server sends that is not UTF-8.
-logging.getLogger("grpc._cython.cygrpc").addFilter(lambda record: "Invalid encoding" not in str(record.msg))
+leave_out_headers()
 
 SERVICE = "captioner.v1.CaptionService"
 MAX_ANSWER_BYTES = 2**25

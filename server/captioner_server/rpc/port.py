@@ -17,6 +17,7 @@ from typing import Any
 
 import grpc
 
+from captioner.grpc_log import leave_out_headers
 from captioner_server.errors import ServerStartError
 
 log = logging.getLogger("captioner_server")
@@ -28,8 +29,7 @@ _TOLD_S = 60.0
 _UNLINK_S = 2.0
 """Longest wait for the path of a Unix socket to go with what listened there."""
 
-# With a traceback, for each header that is not UTF-8, of anybody; among them may be tokens.
-logging.getLogger("grpc._cython.cygrpc").addFilter(lambda record: "Invalid encoding" not in str(record.msg))
+leave_out_headers()
 
 
 class RpcPort:
