@@ -117,7 +117,9 @@ def _not_found(known: Sequence[str], journal: Journal) -> Callable[[Request, Exc
         content = error_to_json(missing)
         if path.startswith("/v1/"):  # OpenAI's clients look there too
             content["error"] |= {"type": "invalid_request_error", "param": None}
-        response = ollama_error(missing) if path.startswith("/api/") else error_response(missing, content)
+        # Clients of Ollama and of the Open Inference Protocol expect the same form.
+        is_text = path.startswith(("/api/", "/v2/"))
+        response = ollama_error(missing) if is_text else error_response(missing, content)
         response.status_code = status
         response.headers["X-Request-Id"] = call.request_id
         if isinstance(error, HTTPException) and error.headers:

@@ -134,8 +134,14 @@ def test_other_addresses_say_what_is_meant(http: httpx.Client, call, meant):
     answer = http.request(verb, path, follow_redirects=True)
     assert answer.status_code in (404, 405)
     error = answer.json()["error"]
-    message = error if path.startswith("/api/") else error["message"]
+    message = error if path.startswith(("/api/", "/v2/")) else error["message"]
     assert message.startswith(call.rstrip("/")[:20]) and meant in message
+
+
+def test_errors_below_v2_have_the_form_of_the_open_inference_protocol(http):
+    """tritonclient.http expects a text, and cannot even show an object."""
+    answer = http.post("/v2/models/captioner/infer", content=b"{}")
+    assert answer.status_code == 404 and answer.json()["error"].endswith("is answered over gRPC")
 
 
 def test_grpc_without_a_proxy_is_told_of_its_port(http):

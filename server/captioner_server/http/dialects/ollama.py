@@ -81,7 +81,8 @@ class Ollama:
         )
 
     async def generate(self, question: Question, ticket: Ticket) -> Response:
-        return await self._answer(question, ticket, lambda text: {"response": text})
+        # Some clients need the context, and send it back. It would say what was asked and answered before.
+        return await self._answer(question, ticket, lambda text: {"response": text}, context=[])
 
     async def chat(self, question: Question, ticket: Ticket) -> Response:
         return await self._answer(
@@ -89,13 +90,14 @@ class Ollama:
         )
 
     async def _answer(
-        self, question: Question, ticket: Ticket, told: Callable[[str], dict[str, Any]]
+        self, question: Question, ticket: Ticket, told: Callable[[str], dict[str, Any]], **last: Any
     ) -> Response:
+        """An answer, in parts that are `told` each; the end has the fields of `last`."""
         head = {"model": question.model, "created_at": _now()}
         if question.image is None:  # how programs load a model before they use it
             return JSONResponse({**head, **told(""), "done": True, "done_reason": "load"})
         reply = await self._questions.reply(question, ticket)
-        end = {"done": True, "done_reason": reply.finish, **_usage(reply)}
+        end = {"done": True, "done_reason": reply.finish, **last, **_usage(reply)}
         if not question.stream:
             return JSONResponse({**head, **told(reply.text), **end})
         parts = [{**head, **told(piece), "done": False} for piece in reply.pieces]

@@ -55,6 +55,13 @@ def test_options_that_shorten_the_answer(client, http_server, caption, stream) -
     assert ask(stop=[third])[:2] == (caption[: caption.index(third)], "stop")
 
 
+def test_an_answer_ends_with_a_context(client) -> None:
+    """ComfyUI's node reads it without asking whether it is there, and may send it back."""
+    asked = {"model": "captioner", "prompt": PROMPT, "images": [IMAGE]}
+    assert client.generate(**asked)["context"] == []
+    assert list(client.generate(**asked, context=[], stream=True))[-1]["context"] == []
+
+
 def test_chat_answers_about_the_latest_image(client, caption) -> None:
     other = base64.b64encode(b"not the latest").decode()
     messages = [

@@ -15,7 +15,7 @@ from captioner_server.errors import RequestError
 from captioner_server.http.dialects.answer.facts import Facts
 from captioner_server.http.dialects.answer.prompt import wording
 from captioner_server.http.dialects.answer.prompt.shapes import keys_in, shape_in
-from captioner_server.http.dialects.answer.schema.examples import schema_of
+from captioner_server.http.dialects.answer.schema.examples import described, schema_of
 from captioner_server.http.dialects.answer.schema.fill import fill_schema
 
 JSON = "json"
@@ -69,10 +69,11 @@ def text_of(caption: Caption, prompt: str, format: Any, field: str = "format") -
     sentence = facts.alt_text if is_alt_text else facts.caption
     if not wording.asks_for_keywords(prompt):
         return sentence
+    between = wording.separator_in(prompt)
     if wording.asks_for_hashtags(prompt):
-        keywords = " ".join(keyword.hashtag for keyword in facts.keywords)
+        keywords = (between or " ").join(keyword.hashtag for keyword in facts.keywords)
     else:
-        keywords = ", ".join(keyword.text for keyword in facts.keywords)
+        keywords = (between or ", ").join(keyword.text for keyword in facts.keywords)
     if is_alt_text or wording.asks_for_sentence(prompt):
         return f"{sentence}\n\n{keywords}" if keywords else sentence
     return keywords
@@ -82,7 +83,8 @@ def _any_json(facts: Facts, prompt: str) -> Any:
     """In the shape that the prompt shows, or with the keys that it names, if these can be filled."""
     shown = shape_in(prompt)
     known = shown if isinstance(shown, dict) else {}  # says more of a key than its name does
-    named: Any = {"properties": {name: {} for name in keys_in(prompt) if name not in known}}
+    keys = {name: described(what) for name, what in keys_in(prompt).items() if name not in known}
+    named: Any = {"properties": keys}
     for shape in (shown, named if named["properties"] else None):
         if shape:
             with suppress(RequestError, RecursionError):

@@ -18,8 +18,12 @@ _TOKEN = re.compile(
 _COMMENTS_ABOVE = re.compile(r"[ \t\r]*+(?://[^\n]*+)?+((?:\n\s*+//[^\n]*+)++)")
 _COMMENT_BESIDE = re.compile(r"[ \t]*+,?+[ \t]*+//([^\n]*+)")
 _QUOTED = r"""(?:"[A-Za-z][\w -]{0,40}"|`[A-Za-z][\w -]{0,40}`|(?<!\w)'[A-Za-z][\w-]{0,40}'(?!\w))"""
-_LED = re.compile(rf"({_QUOTED})(?:\*\*)?\s*(?:\([^()\n]{{0,60}}\)\s*)?:")
-"""A key before what it is for, as in a list of keys."""
+_BARE = r"^[ \t]*+(?:[-*•]|\d{1,2}[.)])?+[ \t]*+(?:\*\*)?([a-z]\w{0,40}+)(?![^\n]*(?i:json))"
+_LED = re.compile(
+    rf"(?:({_QUOTED})|{_BARE})(?:\*\*)?\s*(?:\([^()\n]{{0,60}}\)\s*)?:(?=([^\n\"'`]*))", re.MULTILINE
+)
+"""A key before what it is for, as in a list of keys, and that. Without quotes it begins a line, in lower
+case: "Note:" is none."""
 _CALLED = re.compile(r"\b(?:keys?|fields?|propert(?:y|ies)|attributes?)\b", re.IGNORECASE)
 _LISTED = re.compile(
     r"\b(?:keys|fields|properties|attributes)\b(?: are| called| named)?[ :]+"
@@ -42,16 +46,22 @@ def shape_in(prompt: str) -> Any:
     return best
 
 
-def keys_in(prompt: str) -> list[str]:
-    """The keys that a prompt names in words, each once: "with the keys 'caption' and 'tags'"."""
+def keys_in(prompt: str) -> dict[str, str]:
+    """The keys that a prompt names in words, as in "with the keys 'caption' and 'tags'", and what it says of
+    each."""
     said = "".join(_around_shapes(prompt))
-    names = [match[1] for match in _LED.finditer(said)]
+    led = {_bare(match[1] or match[2]): match[3] for match in _LED.finditer(said)}
+    names = list(led)
     for sentence in re.split(r"[.;!?\n]", said):
         if _CALLED.search(sentence):
             names += re.findall(_QUOTED, sentence)
             for match in _LISTED.finditer(sentence):
                 names += re.split(r"\W+(?:and )?", match[1])
-    return list(dict.fromkeys(name.strip("\"'`") for name in names))[:_MOST_KEYS]
+    return {name: led.get(name, "") for name in dict.fromkeys(map(_bare, names[:_MOST_KEYS]))}
+
+
+def _bare(name: str) -> str:
+    return name.strip("\"'`")
 
 
 def _around_shapes(prompt: str) -> Iterator[str]:

@@ -67,7 +67,9 @@ _OF_A_THING = re.compile(
     _ANY_CASE,
 )
 _STATED = re.compile(
-    r"\s+(?:are|attached|can|has|have|is|must|on|say|should|will|you (?:can )?see)\b", _ANY_CASE
+    r"\s+(?:are|attached|can|has|have|is|must|on(?! (?:\w+ ){1,2}lines?\b)|say|should|will"
+    r"|you (?:can )?see)\b",
+    _ANY_CASE,
 )
 """After labels and tags of which something is said."""
 _FEW_WORDS = re.compile(
@@ -89,6 +91,18 @@ _DESCRIBING = re.compile(
     _ANY_CASE,
 )
 """Before "describe" in words about keywords: "tags that best describe it"."""
+_BETWEEN = {
+    "; ": re.compile(
+        r"(?<!not )\b(?:by|with|using) (?:an? )?semi-?colons?\b|\bsemi-?colon[- ](?:separated|delimited)\b"
+        r"|\b(?:by|with) ['\"`(]*;",
+        _ANY_CASE,
+    ),
+    "\n": re.compile(
+        r"\bper line\b|\b(?:each|every)\b[^.;:!?\n]{0,40}\blines?\b|\b(?:separate|different) lines\b",
+        _ANY_CASE,
+    ),
+}
+"""What separates keywords, and how prompts ask for it."""
 
 
 class _Occurrence(NamedTuple):
@@ -108,6 +122,11 @@ def asks_for_keywords(prompt: str) -> bool:
 
 def asks_for_hashtags(prompt: str) -> bool:
     return any(map(_is_request, _wanted(_HASHTAGS, prompt)))
+
+
+def separator_in(prompt: str) -> str | None:
+    """What it wants between keywords, if it says so and wants no commas."""
+    return next((between for between, asked in _BETWEEN.items() if asked.search(prompt)), None)
 
 
 def asks_for_sentence(prompt: str) -> bool:

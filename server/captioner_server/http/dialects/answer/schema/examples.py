@@ -27,13 +27,19 @@ def schema_of(example: Any) -> Any:
     if isinstance(example, list):
         return {"type": "array", "items": schema_of(example[0]) if example else {"type": "string"}}
     if isinstance(example, str):
-        return _schema_described(example)
+        return _shown(example)
     kinds = {bool: "boolean", int: "number", float: "number"}
     return {"type": kinds.get(type(example), "null")}
 
 
-def _schema_described(text: str) -> dict[str, Any]:
-    """The schema of what a text in an example stands for: "array of strings", "yes or no", "a caption"."""
-    described = text[:MOST_READ]
-    kind = next((kind for kind, words in _TYPES.items() if words.search(described)), "string")
-    return {"type": kind, "description": described if begins_with_unknown(described) else ""}
+def described(text: str) -> dict[str, Any]:
+    """The schema of what a text describes: "array of strings", "yes or no", "a caption"."""
+    text = text[:MOST_READ]
+    kind = next((kind for kind, words in _TYPES.items() if words.search(text)), None)
+    return {"description": text, **({"type": kind} if kind else {})}
+
+
+def _shown(text: str) -> dict[str, Any]:
+    """The schema of a text in an example, which may also describe what belongs in its place."""
+    schema = {"type": "string", **described(text)}
+    return schema if begins_with_unknown(text[:MOST_READ]) else {**schema, "description": ""}

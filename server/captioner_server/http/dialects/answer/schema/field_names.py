@@ -24,8 +24,8 @@ _HARMLESS = _set(
 )
 """What leaves the meaning of a name as it is."""
 _CAPTION = _set(
-    """answer caption captions description descriptions headline headlines output response result sentence
-    sentences summaries summary title titles"""
+    """answer caption captions desc description descriptions headline headlines output response result
+    sentence sentences summaries summary title titles"""
 )
 _ALONE = ({"text"}, {"content"}, {"message"})
 """What asks for a caption only where nothing else is in the name: an image_text is what is written in it."""

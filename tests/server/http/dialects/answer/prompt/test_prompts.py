@@ -91,6 +91,27 @@ def test_prompts_for_keywords_get_them(prompt) -> None:
 
 
 @pytest.mark.parametrize(
+    ("prompt", "between"),
+    [
+        ("Please give five keywords describing this picture, separated by ;. Nothing else.", "; "),
+        ("List 5-10 keywords of the image. Separate them with semicolons. Example: beach; sunset", "; "),
+        ("Output tags only, no explanation, as a semicolon-separated list.", "; "),
+        ("List tags for this image, one per line.", "\n"),
+        ("Generate 5 keywords for this image. Output each keyword on a new line, no numbering.", "\n"),
+        ("Return the labels of this image on separate lines", "\n"),
+        ("Tags for this photo, separated with commas, not with semicolons", ", "),
+        ("Return keywords on one line, comma separated", ", "),
+    ],
+)
+def test_keywords_are_separated_as_the_prompt_asks(prompt, between) -> None:
+    assert text_of(CAPTION, prompt, None) == between.join(KEYWORDS)
+
+
+def test_hashtags_are_separated_as_the_prompt_asks() -> None:
+    assert text_of(CAPTION, "5 hashtags, one per line", None) == "#dog\n#beach"
+
+
+@pytest.mark.parametrize(
     "prompt",
     [
         "5 hashtags",
@@ -217,6 +238,14 @@ SCHEMA = json.dumps(
         ("JSON: {\n  text: string, // OCR\n  caption: string, // short\n  title: a // yes/no\n}", "caption"),
         ("JSON: { // a photo\n  caption: string,\n  // things\n  tags: string[] // OCR\n}", "caption tags"),
         ("JSON: {caption: string, text: OCR, title: yes/no, tags: list}", "caption tags"),
+        ('JSON with:\n- "title": short\n- "text": a list of all the text found in the image', "title"),
+        ('JSON with "title": short, "text": all visible text, "tags": list of things', "title tags"),
+        (
+            "JSON with three fields only:\n\ntitle: A short line.\n\nmood_text: calm?\n\ntags: 5-9",
+            "title tags",
+        ),
+        ("JSON:\n* title: short\n2) answer: yes/no\n- tags: a list, lower case", "title tags"),
+        ("Return JSON.\noutput: only JSON, please\nnote: no tags: none", "caption keywords labels"),
     ],
 )
 def test_keys_and_shapes_as_people_write_them(prompt, keys) -> None:

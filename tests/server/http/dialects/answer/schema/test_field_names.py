@@ -30,7 +30,7 @@ def fill(name: str, field: object) -> object:
     "name",
     """caption title text content answer description summary headline imageCaption image_description
     short_caption long_caption detailed_description english_caption one_sentence_summary caption_text
-    generated_title main_title content_description final_answer output_text""".split(),  # noqa: SIM905
+    generated_title main_title content_description final_answer output_text desc image_desc""".split(),  # noqa: SIM905
 )
 def test_captions(name) -> None:
     assert fill(name, TEXT) == FACTS.caption
