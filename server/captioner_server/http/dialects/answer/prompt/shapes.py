@@ -18,9 +18,9 @@ _TOKEN = re.compile(
 _COMMENTS_ABOVE = re.compile(r"[ \t\r]*+(?://[^\n]*+)?+((?:\n\s*+//[^\n]*+)++)")
 _COMMENT_BESIDE = re.compile(r"[ \t]*+,?+[ \t]*+//([^\n]*+)")
 _QUOTED = r"""(?:"[A-Za-z][\w -]{0,40}"|`[A-Za-z][\w -]{0,40}`|(?<!\w)'[A-Za-z][\w-]{0,40}'(?!\w))"""
-_BARE = r"^[ \t]*+(?:[-*•]|\d{1,2}[.)])?+[ \t]*+(?:\*\*)?([a-z]\w{0,40}+)(?![^\n]*(?i:json))"
+_UNQUOTED = r"^[ \t]*+(?:[-*•]|\d{1,2}[.)])?+[ \t]*+(?:\*\*)?([a-z]\w{0,40}+)(?![^\n]*(?i:json))"
 _LED = re.compile(
-    rf"(?:({_QUOTED})|{_BARE})(?:\*\*)?\s*(?:\([^()\n]{{0,60}}\)\s*)?:(?=([^\n\"'`]*))", re.MULTILINE
+    rf"(?:({_QUOTED})|{_UNQUOTED})(?:\*\*)?\s*(?:\([^()\n]{{0,60}}\)\s*)?:(?=([^\n\"'`]*))", re.MULTILINE
 )
 """A key before what it is for, as in a list of keys, and that. Without quotes it begins a line, in lower
 case: "Note:" is none."""
@@ -50,17 +50,18 @@ def keys_in(prompt: str) -> dict[str, str]:
     """The keys that a prompt names in words, as in "with the keys 'caption' and 'tags'", and what it says of
     each."""
     said = "".join(_around_shapes(prompt))
-    led = {_bare(match[1] or match[2]): match[3] for match in _LED.finditer(said)}
+    led = {_unquoted(match[1] or match[2]): match[3] for match in _LED.finditer(said)}
     names = list(led)
     for sentence in re.split(r"[.;!?\n]", said):
         if _CALLED.search(sentence):
             names += re.findall(_QUOTED, sentence)
             for match in _LISTED.finditer(sentence):
                 names += re.split(r"\W+(?:and )?", match[1])
-    return {name: led.get(name, "") for name in dict.fromkeys(map(_bare, names[:_MOST_KEYS]))}
+    names = list(dict.fromkeys(map(_unquoted, names)))[:_MOST_KEYS]
+    return {name: led.get(name, "") for name in names}
 
 
-def _bare(name: str) -> str:
+def _unquoted(name: str) -> str:
     return name.strip("\"'`")
 
 
