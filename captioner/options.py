@@ -19,6 +19,9 @@ from captioner.errors import OptionsError, clip
 MAX_BEAM_SIZE = 16
 MAX_WORDS = 64
 MAX_MAP_SIDE = 64
+"""Most rows or columns of maps that are resampled for a caller."""
+MAX_GRID_SIDE = 256
+"""Most rows or columns of a model's grid, and so of any map that a model or a server gives."""
 MAX_HEADS = 64
 MAX_INCLUDE = 4
 _PER_BEAM = 4

@@ -14,12 +14,10 @@ import numpy as np
 
 from captioner.model.calibration import Calibration
 from captioner.model.info import ModelInfo
-from captioner.options import OPTION_SPECS, CaptionOptions
+from captioner.options import MAX_GRID_SIDE, OPTION_SPECS, CaptionOptions
 from captioner.results import Alternative, Caption, Word
 from captioner.v1 import captioner_pb2 as pb
 
-MAX_RECEIVED_SIDE = 256
-"""Most rows or columns of a received map, those of a bundle's grid (`captioner.model.bundle.MAX_CELLS`)."""
 _PRESENCE = {field.name: field.has_presence for field in pb.CaptionOptions.DESCRIPTOR.fields}
 
 
@@ -99,7 +97,7 @@ def word_from_proto(message: pb.Word) -> Word:
     if message.HasField("attention"):
         rows, columns = shape = message.attention.rows, message.attention.columns
         count = len(message.attention.weights)
-        if not (min(shape) >= 1 and max(shape) <= MAX_RECEIVED_SIDE and count == rows * columns):
+        if not (min(shape) >= 1 and max(shape) <= MAX_GRID_SIDE and count == rows * columns):
             raise ValueError(f"a map of {rows} rows and {columns} columns has {count} weights")
         attention = np.array(message.attention.weights, dtype=np.float32).reshape(shape)
         if not np.isfinite(attention).all():

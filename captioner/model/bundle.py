@@ -26,7 +26,7 @@ from captioner.model.bundle_files import DEFAULT_NAME, MANIFEST, read_bundle_fil
 from captioner.model.graphs.check import check_graph
 from captioner.model.graphs.precision import FLOAT32, INT8
 from captioner.model.vocabulary import MAX_LETTERS, Vocabulary
-from captioner.options import CaptionOptions
+from captioner.options import MAX_GRID_SIDE, CaptionOptions
 from captioner.words.english import ARTICLES
 from captioner.words.tokens import joiners
 
@@ -41,7 +41,7 @@ FILES = (ENCODER, DECODER, WORDS, CARD)
 ENCODER_INT8, DECODER_INT8 = "encoder.int8.onnx", "decoder.int8.onnx"
 INT8_FILES = (ENCODER_INT8, DECODER_INT8)
 """In a bundle with both precisions, from format 2 on."""
-MAX_CELLS, MAX_IMAGE_SIZE = 256, 8192
+MAX_IMAGE_SIZE = 8192
 MAX_WORDS_KNOWN, MAX_EVENT = 1_000_000, 1000
 """Words of a vocabulary; characters of what confidence is the probability of."""
 MAX_HEADS_SAID, MAX_PARAMETERS = 10_000, 2**63
@@ -114,7 +114,7 @@ class Bundle:
                 check_graph(contents[ENCODER_INT8], {ENCODER: contents[ENCODER]})
                 check_graph(contents[DECODER_INT8], {DECODER: contents[DECODER]})
             rows, columns = manifest["grid"]
-            _check_range("grid", (rows, columns), MAX_CELLS)
+            _check_range("grid", (rows, columns), MAX_GRID_SIDE)
             _check_range("image size", (manifest["image"]["size"],), MAX_IMAGE_SIZE)
             _check_what_is_told(manifest)
             return cls(

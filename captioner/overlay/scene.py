@@ -58,7 +58,8 @@ class OverlayOptions:
 
 
 MAX_SIDE = 2**12
-"""Most rows and columns of a map: resampling takes memory with their number times that of the pixels."""
+"""Most rows or columns of a map that can be drawn: resampling takes memory with their number times that of
+the pixels. Maps of other programs may be finer than those of models (`captioner.options.MAX_GRID_SIDE`)."""
 
 
 @dataclass(frozen=True, slots=True)

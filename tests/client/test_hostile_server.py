@@ -23,9 +23,7 @@ from support.serving import make_image
 
 from captioner.cli.main import main
 from captioner.errors import OptionsError
-from captioner.model.bundle import MAX_CELLS
-from captioner.options import MAX_WORDS
-from captioner.protobuf import MAX_RECEIVED_SIDE
+from captioner.options import MAX_GRID_SIDE, MAX_WORDS
 from captioner.results import Caption
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1 import captioner_pb2_grpc
@@ -370,9 +368,8 @@ def test_answers_to_images_that_were_not_sent_are_an_error_of_the_server() -> No
 
 
 def test_the_largest_legal_answer_is_taken_and_larger_ones_are_not() -> None:
-    assert MAX_RECEIVED_SIDE == MAX_CELLS
-    weights = [0.5] * MAX_RECEIVED_SIDE**2
-    attention = pb.AttentionMap(rows=MAX_RECEIVED_SIDE, columns=MAX_RECEIVED_SIDE, weights=weights)
+    weights = [0.5] * MAX_GRID_SIDE**2
+    attention = pb.AttentionMap(rows=MAX_GRID_SIDE, columns=MAX_GRID_SIDE, weights=weights)
     word = pb.Word(text="x" * 100, attention=attention)
     for caption in (pb.Caption(text="a", words=[word] * MAX_WORDS), pb.Caption(text="x" * 2**26)):
         with serving(Answers(caption)) as address:
