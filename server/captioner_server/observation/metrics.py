@@ -32,7 +32,7 @@ class Metrics:
         self.serving = self._gauge("serving", "1 while calls are accepted and images answered, else 0")
         self.calls = self._counter("calls", "Calls finished", "method", "code")
         self.call_seconds = self._histogram("call_seconds", "Time to answer a call", _SECONDS, "method")
-        self.refused = self._counter("refused_calls", "Calls that ended with an error", "reason")
+        self.refused = self._counter("refused_calls", "Calls with an error, refused or not", "reason")
         self.images = self._counter("images", "Images answered", "outcome")
         self._caller_images = self._counter("caller_images", "Images captioned, by caller", "caller")
         self._caller_seconds = self._counter(
