@@ -95,7 +95,7 @@ class ModelDescription(Protocol):
 
     @property
     def calibration(self) -> Calibration | None:
-        """How confidence is computed from log-probabilities; None if the model has no calibration."""
+        """How confidence is computed from log-probabilities alone; None if the model has no calibration."""
         return self.info.calibration
 
     @property

@@ -42,7 +42,7 @@ class ModelInfo:
     grid_varies: bool = False
     """Whether maps have fewer rows or columns for images that are not square."""
     calibration: Calibration | None = None
-    """How confidence is computed from log-probabilities; None if the model has no calibration."""
+    """How confidence is computed from log-probabilities alone; None if the model has no calibration."""
     precision: str = ""
     """The precision in use: "float32" or "int8"; "" from servers that do not say."""
     served_as: str = ""
