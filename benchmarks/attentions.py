@@ -44,6 +44,7 @@ from captioner.training.weights.checkpoint import load_model
 HERE = Path(__file__).parent
 PHOTO = HERE.parent / "examples" / "raccoon.jpg"
 BATCH = 64
+BEAMS = 3
 STEPS = 30
 """Decoder steps that are timed; their median counts."""
 
@@ -207,11 +208,11 @@ class DataSet:
         self.pixels: Pixels = np.stack([captioner.preprocess(files.read(image.name)) for image in images])
 
 
-def step_ms(captioner: Captioner, pixels: Pixels, beams: int = 3) -> float:
+def step_ms(captioner: Captioner, pixels: Pixels) -> float:
     """Milliseconds of one decoder step for a batch, in the middle of a caption."""
     stepper = captioner.encode(pixels)
-    state = stepper.start(beams)
-    tokens = np.full((len(pixels), beams), captioner.bundle.vocabulary.start_id)
+    state = stepper.start(BEAMS)
+    tokens = np.full((len(pixels), BEAMS), captioner.bundle.vocabulary.start_id)
     for _ in range(5):
         log_probs, _, state = stepper.step(tokens, state)
         tokens = log_probs.argmax(axis=-1)

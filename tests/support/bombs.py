@@ -9,17 +9,18 @@ import zlib
 from PIL import Image
 
 
-def scan_bomb(scans: int = 4000, side: int = 4000) -> bytes:
+def scan_bomb(scans: int = 4000) -> bytes:
     """A progressive JPEG of many scans without data, 10 bytes each, which all pass over the whole image."""
     buffer = io.BytesIO()
-    Image.new("L", (side, side), 77).save(buffer, "JPEG", progressive=True)
+    Image.new("L", (4000, 4000), 77).save(buffer, "JPEG", progressive=True)
     whole = buffer.getvalue()
     empty = b"\xff\xda" + struct.pack(">HBBBBBB", 8, 1, 1, 0, 0, 0, 0x10)  # refines the mean of each block
     return whole[:-2] + empty * scans + whole[-2:]
 
 
-def strip_bomb(strips: int = 1_000_000) -> bytes:
+def strip_bomb() -> bytes:
     """A TIFF of one pixel a strip, all strips in the same place."""
+    strips = 1_000_000
     entries = [
         (256, 4, 1, 1),  # width
         (257, 4, 1, strips),  # length
@@ -41,25 +42,15 @@ def strip_bomb(strips: int = 1_000_000) -> bytes:
     return head + struct.pack("<I", 8) * strips + struct.pack("<I", 1) * strips
 
 
-def text_bomb(texts: int = 500_000) -> bytes:
+def text_bomb() -> bytes:
     """A PNG of one pixel with very many text chunks."""
-    buffer = io.BytesIO()
-    Image.new("L", (1, 1)).save(buffer, "PNG")
-    whole = buffer.getvalue()
-    head = len(b"\x89PNG\r\n\x1a\n") + 25  # with its IHDR
-    return (
-        whole[:head] + b"".join(_chunk(b"tEXt", b"k%d\0v" % number) for number in range(texts)) + whole[head:]
-    )
+    texts = (_chunk(b"tEXt", b"k%d\0v" % number) for number in range(500_000))
+    return _png_with(b"".join(texts))
 
 
 def profile_bomb(size: int = 2**28) -> bytes:
     """A PNG of one pixel whose colour profile inflates to this many bytes."""
-    buffer = io.BytesIO()
-    Image.new("L", (1, 1)).save(buffer, "PNG")
-    whole = buffer.getvalue()
-    head = len(b"\x89PNG\r\n\x1a\n") + 25
-    profile = b"x\0\0" + zlib.compress(bytes(size), 1)
-    return whole[:head] + _chunk(b"iCCP", profile) + whole[head:]
+    return _png_with(_chunk(b"iCCP", b"x\0\0" + zlib.compress(bytes(size), 1)))
 
 
 def exif_bomb(entries: int = 2000) -> bytes:
@@ -84,6 +75,15 @@ def heic_bomb(side: int = 60_000) -> bytes:
     whole = buffer.getvalue()
     size = whole.index(b"ispe") + 8
     return whole[:size] + struct.pack(">II", side, side) + whole[size + 8 :]
+
+
+def _png_with(chunks: bytes) -> bytes:
+    """A PNG of one pixel with more chunks."""
+    buffer = io.BytesIO()
+    Image.new("L", (1, 1)).save(buffer, "PNG")
+    whole = buffer.getvalue()
+    head = len(b"\x89PNG\r\n\x1a\n") + 25  # with its IHDR
+    return whole[:head] + chunks + whole[head:]
 
 
 def _chunk(kind: bytes, content: bytes) -> bytes:

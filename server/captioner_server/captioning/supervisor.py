@@ -17,6 +17,7 @@ EXIT_STATUS = 70
 """Exit status when the model does not recover (EX_SOFTWARE): an orchestrator restarts the process."""
 FAILURES = 3
 """Consecutive failed batches after which the server reports NOT_SERVING."""
+_INTERVAL_S = 0.5
 
 
 class Condition(IntEnum):
@@ -56,19 +57,18 @@ class Supervisor:
         *,
         failing_s: float,
         stuck_s: float,
-        interval_s: float = 0.5,
     ) -> None:
         """`attempt` captions a test image, which counts as a batch. `report` receives a condition that is
         new. `stalled` returns whether images wait and none is answered. A batch that takes longer than
         `stuck_s` counts as failed."""
         self._model, self._attempt, self._report, self._stalled = model, attempt, report, stalled
-        self._failing_s, self._stuck_s, self._interval_s = failing_s, stuck_s, interval_s
+        self._failing_s, self._stuck_s = failing_s, stuck_s
 
     async def run(self) -> str:
         """Run until the model has failed for `failing_s`; returns the reason, for the process to exit."""
         reported, since = Condition.WORKS, 0.0
         while True:
-            await asyncio.sleep(self._interval_s)
+            await asyncio.sleep(_INTERVAL_S)
             now = time.monotonic()
             reason = self._trouble(now)
             if not self._model.running:
