@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -268,18 +269,7 @@ def test_watching_keeps_the_output_when_all_photos_are_gone(
         away.rename(few)
 
     steps = [unmount, list, mount, (few / "a.jpg").unlink, unmount]
-
-    run_once = here._run_once
-
-    def run_and_go_on(request, engine, wanted, names, stop, *others, **named) -> int:
-        try:
-            return run_once(request, engine, wanted, names, stop, *others, **named)
-        finally:
-            seen.append([record["image"] for record in _records(out)])
-            steps.pop(0)() if steps else stop.set()
-
-    monkeypatch.setattr(here, "_run_once", run_and_go_on)
-    monkeypatch.setattr(here, "WATCH_EVERY_S", 0.0)
+    _between_runs(monkeypatch, steps, lambda: seen.append([record["image"] for record in _records(out)]))
     assert batch(few, "-o", out, "--watch", "--overwrite") == 0
     both, one = ["a.jpg", "b/c.jpg"], ["b/c.jpg"]
     assert seen == [both, both, both, both, one, one]
@@ -308,17 +298,7 @@ def test_watching_keeps_the_captions_of_a_folder_whose_photos_are_gone(
 
     arrive("old.jpg")
     steps = [unmount, arrive, mount, list]
-    run_once = here._run_once
-
-    def run_and_go_on(request, engine, wanted, names, stop, *others, **named) -> int:
-        try:
-            return run_once(request, engine, wanted, names, stop, *others, **named)
-        finally:
-            seen.append({record["image"] for record in _records(out)})
-            steps.pop(0)() if steps else stop.set()
-
-    monkeypatch.setattr(here, "_run_once", run_and_go_on)
-    monkeypatch.setattr(here, "WATCH_EVERY_S", 0.0)
+    _between_runs(monkeypatch, steps, lambda: seen.append({record["image"] for record in _records(out)}))
     assert batch(few, other, "-o", out, "--watch") == 0
     old = {f"{few}/a.jpg", f"{few}/b/c.jpg", f"{other}/old.jpg"}
     assert seen == [old, old, old, old | {f"{other}/new.jpg"}, old | {f"{other}/new.jpg"}]
@@ -334,6 +314,21 @@ def test_a_file_of_somebody_else_is_not_replaced(photos: Path, tmp_path: Path, b
     assert out.read_text() == "my notes"
     assert batch(photos, "-o", out, "--overwrite") == 1
     assert len(_records(out)) == 90
+
+
+def _between_runs(monkeypatch, steps: list[Callable[[], object]], look: Callable[[], object]) -> None:
+    """After each run of a batch that watches, look at what it left and take one of the steps; then end it."""
+    run_once = here.Batch.run_once
+
+    def run_and_go_on(batch: here.Batch, **named: bool) -> int:
+        try:
+            return run_once(batch, **named)
+        finally:
+            look()
+            steps.pop(0)() if steps else batch.stop.set()
+
+    monkeypatch.setattr(here.Batch, "run_once", run_and_go_on)
+    monkeypatch.setattr(here, "WATCH_EVERY_S", 0.0)
 
 
 def _wait_for_state(out: Path) -> None:

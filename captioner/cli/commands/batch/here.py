@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from captioner.cli.commands.batch.progress import BatchProgress
     from captioner.folder.corrections import Corrections
     from captioner.folder.engine import Engine
-    from captioner.folder.outputs import Output, OutputOptions
+    from captioner.folder.outputs import OutputOptions
+    from captioner.folder.run import FolderRun
     from captioner.folder.sources.source import Source
 
 WATCH_EVERY_S = 5.0
@@ -39,8 +41,6 @@ WATCH_EVERY_S = 5.0
 
 def caption_here(request: Request) -> int:
     """Caption what is new, with `watch` until interrupted; the exit status."""
-    from captioner.folder.run import NoImagesError
-
     if request.gallery is not None:
         _check_gallery(request, request.gallery)
     names = _check_inputs(request, read_list(request))
@@ -49,21 +49,7 @@ def caption_here(request: Request) -> int:
     with _open_engine(request) as engine, _interruptible(stop):
         transform = make_transform(request, engine.calibration, corrections)
         wanted = output_options(request, request.options, engine.grid, transform, request.folder)
-        status, is_first, is_gone = 0, True, False
-        while True:
-            try:
-                status = _run_once(request, engine, wanted, names, stop, corrections, is_first=is_first)
-                if is_first:
-                    say_unused_corrections(request, *([request.folder] if request.folder else []))
-                is_first = is_gone = False
-            except NoImagesError as error:
-                if not request.watch:
-                    raise
-                if not is_gone:
-                    say(f"{error}; the output stays as it is")
-                is_gone = True
-            if not request.watch or stop.wait(WATCH_EVERY_S):
-                return status
+        return Batch(request, engine, wanted, names, corrections, stop).watch()
 
 
 def _check_inputs(request: Request, names: Iterator[str] | None) -> Iterator[str] | None:
@@ -86,56 +72,98 @@ def _check_inputs(request: Request, names: Iterator[str] | None) -> Iterator[str
     return None if names is None else check(names)
 
 
-def _run_once(
-    request: Request,
-    engine: Engine,
-    wanted: OutputOptions,
-    names: Iterator[str] | None,
-    stop: threading.Event,
-    corrections: Corrections | None,
-    *,
-    is_first: bool,
-) -> int:
-    """Caption what is new; the exit status. A run that watches says nothing when there is nothing new."""
-    from captioner.cli.commands.batch.progress import BatchProgress
-    from captioner.files.new_folders import removing_unused
-    from captioner.folder.outputs import make_output
-    from captioner.folder.run import FolderRun, RunOptions
-    from captioner.folder.sources.open import open_sources
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch: one run over the images, or with `watch` one after another."""
 
-    out = Path(request.output)
-    with removing_unused(out), open_sources(request.paths, request.selection, names) as sources:
-        output = make_output(request.output, wanted, request.format)
-        run_options = RunOptions(
-            max_bytes=request.limits.max_bytes,
-            overwrite=request.overwrite and is_first,
-            retry_failed=request.retry_failed and is_first,
-            may_be_empty=request.watch,
-        )
-        run = FolderRun(
-            sources,
-            engine,
-            output,
-            request.options,
-            run_options,
-            transform=wanted.transform,
-            listed=corrections.match if corrections else None,
-            stop=stop,
-        )
-        with run:
-            if not is_first and not run.left and not run.outdated:
-                return 1 if run.count_failed()[0] else 0
-            with BatchProgress(run.total, run.left, quiet=request.quiet) as progress:
+    request: Request
+    engine: Engine
+    wanted: OutputOptions
+    names: Iterator[str] | None
+    corrections: Corrections | None
+    stop: threading.Event
+    """Ends the batch after the work in flight."""
+
+    def watch(self) -> int:
+        """Run once, with `watch` until interrupted; the exit status."""
+        from captioner.folder.run import NoImagesError
+
+        status, is_first, is_gone = 0, True, False
+        while True:
+            try:
+                status = self.run_once(is_first=is_first)
                 if is_first:
-                    _say_left_out(progress, sources)
-                    for text in unmatched_corrections(corrections) if corrections else ():
-                        progress.say(text)
-                    for result in run.failures():
-                        progress.say_failure(result, "from an earlier run")
-                for result in run:
-                    progress.count(result)
-            failed, low_confidence = run.count_failed()
-    return _conclude(request, progress, output, run.left, failed, low_confidence)
+                    folder = self.request.folder
+                    say_unused_corrections(self.request, *([folder] if folder else []))
+                is_first = is_gone = False
+            except NoImagesError as error:
+                if not self.request.watch:
+                    raise
+                if not is_gone:
+                    say(f"{error}; the output stays as it is")
+                is_gone = True
+            if not self.request.watch or self.stop.wait(WATCH_EVERY_S):
+                return status
+
+    def run_once(self, *, is_first: bool) -> int:
+        """Caption what is new; the exit status. After the first run, nothing is said if nothing is new."""
+        from captioner.cli.commands.batch.progress import BatchProgress
+        from captioner.files.new_folders import removing_unused
+        from captioner.folder.outputs import make_output
+        from captioner.folder.run import FolderRun, RunOptions
+        from captioner.folder.sources.open import open_sources
+
+        request = self.request
+        opened = open_sources(request.paths, request.selection, self.names)
+        with removing_unused(Path(request.output)), opened as sources:
+            output = make_output(request.output, self.wanted, request.format)
+            run_options = RunOptions(
+                max_bytes=request.limits.max_bytes,
+                overwrite=request.overwrite and is_first,
+                retry_failed=request.retry_failed and is_first,
+                may_be_empty=request.watch,
+            )
+            run = FolderRun(
+                sources,
+                self.engine,
+                output,
+                request.options,
+                run_options,
+                transform=self.wanted.transform,
+                listed=self.corrections.match if self.corrections else None,
+                stop=self.stop,
+            )
+            with run:
+                if not is_first and not run.left and not run.outdated:
+                    return 1 if run.count_failed()[0] else 0
+                with BatchProgress(run.total, run.left, quiet=request.quiet) as progress:
+                    if is_first:
+                        self._say_first(progress, run, sources)
+                    for result in run:
+                        progress.count(result)
+                counts = run.count_failed()
+        if progress.done < run.left:
+            progress.say(f"{interrupted(progress.done, run.left)}; the same command resumes")
+            return INTERRUPTED
+        return self._conclude(progress, getattr(output, "kept", 0), *counts)
+
+    def _say_first(self, progress: BatchProgress, run: FolderRun, sources: Sequence[Source]) -> None:
+        """What is known before any image is captioned."""
+        _say_left_out(progress, sources)
+        for text in unmatched_corrections(self.corrections) if self.corrections else ():
+            progress.say(text)
+        for result in run.failures():
+            progress.say_failure(result, "from an earlier run")
+
+    def _conclude(self, progress: BatchProgress, kept: int, failed: int, low_confidence: int) -> int:
+        """Print how a whole run ended, and write the gallery; the exit status."""
+        if kept:
+            before = "it was" if kept == 1 else "they were"
+            progress.say(f"{kept} kept as {before}: not written by this command, or edited since")
+        progress.summarize(failed, low_confidence)
+        if self.request.gallery and progress.total:
+            _write_gallery(self.request, self.request.gallery)
+        return 1 if failed else 0
 
 
 def _say_left_out(progress: BatchProgress, sources: Sequence[Source]) -> None:
@@ -151,22 +179,6 @@ def _say_left_out(progress: BatchProgress, sources: Sequence[Source]) -> None:
     ):
         if count:
             progress.say(text.format(counted(count, noun)))
-
-
-def _conclude(
-    request: Request, progress: BatchProgress, output: Output, left: int, failed: int, low_confidence: int
-) -> int:
-    """Print how the run ended, and write the gallery if all is done; the exit status."""
-    if progress.done < left:
-        progress.say(f"{interrupted(progress.done, left)}; the same command resumes")
-        return INTERRUPTED
-    if kept := getattr(output, "kept", 0):
-        before = "it was" if kept == 1 else "they were"
-        progress.say(f"{kept} kept as {before}: not written by this command, or edited since")
-    progress.summarize(failed, low_confidence)
-    if request.gallery and progress.total:
-        _write_gallery(request, request.gallery)
-    return 1 if failed else 0
 
 
 def _check_gallery(request: Request, page: Path) -> None:
