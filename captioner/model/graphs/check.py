@@ -72,6 +72,29 @@ class _Seen:
     """What weights may lie in, besides the graph's own file."""
 
 
+@dataclass(slots=True)
+class _Node:
+    operator: bytes = b""
+    domain: bytes = b""
+    inputs: list[bytes] = field(default_factory=list)
+    outputs: list[bytes] = field(default_factory=list)
+    whole: int | None = None
+    """The whole number that its last attribute makes a constant of, if it does."""
+
+    def read(self, number: int, raw: bytes, start: int, stop: int) -> None:
+        """Take a field from the bytes of the graph. Raises `GraphError` as `_check_attribute` does."""
+        if number == _ATTRIBUTE:
+            self.whole = _check_attribute(raw, start, stop)
+        elif number == _INPUT:
+            self.inputs.append(raw[start:stop])
+        elif number == _OUTPUT:
+            self.outputs.append(raw[start:stop])
+        elif number == _OPERATOR:
+            self.operator = raw[start:stop][:64]
+        elif number == _DOMAIN:
+            self.domain = raw[start:stop][:64]
+
+
 def check_graph(graph: bytes, files: Mapping[str, bytes] | None = None) -> None:
     """Raises `GraphError` for operators that no export writes, for weights outside the graph's file and these
     `files`, for tensors that are too large, and for bytes that are no graph."""
@@ -112,44 +135,41 @@ def _walk(raw: bytes, position: int, end: int, kind: str, seen: _Seen, depth: in
         if shape is not None:
             seen.shapes[name] = shape
         return
-    children = _CHILDREN[kind]
-    inputs: list[bytes] = []
-    outputs: list[bytes] = []
-    whole: int | None = None
-    operator, domain, before = b"", b"", set(seen.shapes) if kind == "node" else set()
+    node, before = _Node(), set(seen.shapes) if kind == "node" else set()
     for number, _value, start, stop in _fields(raw, position, end):
         if start < 0:
             continue
-        if kind == "node" and number == _ATTRIBUTE:
-            whole = _check_attribute(raw, start, stop)
-        if kind == "attribute" and children.get(number) == "graph":
+        child = _CHILDREN[kind].get(number)
+        if kind == "attribute" and child == "graph":
             raise GraphError("the graph contains another graph")
-        if child := children.get(number):
+        if kind == "node":
+            node.read(number, raw, start, stop)
+        if child:
             _walk(raw, start, stop, child, seen, depth + 1)
-        elif kind == "node" and number in (_INPUT, _OUTPUT, _OPERATOR, _DOMAIN):
-            if number == _OPERATOR:
-                operator = raw[start:stop][:64]
-            elif number == _DOMAIN:
-                domain = raw[start:stop][:64]
-            else:
-                (inputs if number == _INPUT else outputs).append(raw[start:stop])
     if kind == "node":
-        if operator not in OPERATORS or domain not in (b"", b"ai.onnx"):
-            shown = b".".join(filter(None, (domain, operator))).decode(errors="replace")
-            raise GraphError(f"the graph uses the operator {shown!r}, which no export writes")
-        if operator == b"Resize" and len(inputs) > _SCALES and inputs[_SCALES]:
-            raise GraphError("the graph enlarges a tensor by a factor (Resize with scales)")
-        seen.makers |= dict.fromkeys(outputs, (operator, inputs))
-        if operator == b"Range" and [seen.shapes.get(name) for name in inputs[::2]] != [(0,), (1,)]:
-            raise GraphError("the graph counts in other steps than from 0 by 1 (Range)")
-        if operator == b"Constant" and outputs and whole is not None:
-            seen.shapes[outputs[0]] = (whole,)
-        elif operator == b"Constant" and outputs:
-            for name in seen.shapes.keys() - before or {b""} & seen.shapes.keys():
-                seen.shapes[outputs[0]] = seen.shapes.pop(name)
-        index = _BY_SHAPE.get(operator)
-        if index is not None and index < len(inputs):
-            seen.uses.append((operator, inputs[index]))
+        _check_node(node, seen, before)
+
+
+def _check_node(node: _Node, seen: _Seen, before: set[bytes]) -> None:
+    """Note what the node makes. Raises `GraphError` for what no export writes. `before` are the names of the
+    shapes that were known before it."""
+    operator, inputs, outputs = node.operator, node.inputs, node.outputs
+    if operator not in OPERATORS or node.domain not in (b"", b"ai.onnx"):
+        shown = b".".join(filter(None, (node.domain, operator))).decode(errors="replace")
+        raise GraphError(f"the graph uses the operator {shown!r}, which no export writes")
+    if operator == b"Resize" and len(inputs) > _SCALES and inputs[_SCALES]:
+        raise GraphError("the graph enlarges a tensor by a factor (Resize with scales)")
+    seen.makers |= dict.fromkeys(outputs, (operator, inputs))
+    if operator == b"Range" and [seen.shapes.get(name) for name in inputs[::2]] != [(0,), (1,)]:
+        raise GraphError("the graph counts in other steps than from 0 by 1 (Range)")
+    if operator == b"Constant" and outputs and node.whole is not None:
+        seen.shapes[outputs[0]] = (node.whole,)
+    elif operator == b"Constant" and outputs:
+        for name in seen.shapes.keys() - before or {b""} & seen.shapes.keys():
+            seen.shapes[outputs[0]] = seen.shapes.pop(name)
+    index = _BY_SHAPE.get(operator)
+    if index is not None and index < len(inputs):
+        seen.uses.append((operator, inputs[index]))
 
 
 def _check_attribute(raw: bytes, position: int, end: int) -> int | None:
