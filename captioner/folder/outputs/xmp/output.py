@@ -23,15 +23,14 @@ from captioner.folder.outputs.xmp.tags import (
     READ,
     SIDECAR_FOR,
     Changes,
+    Wanted,
     choose,
     is_marked,
     one_line,
     text_digest,
     without_ours,
-    writer_mark,
 )
 from captioner.folder.outputs.xmp.written import BESIDE, WITHIN, Written, join_places, read_places
-from captioner.folder.records import keywords_of_record
 from captioner.folder.sources.files import read_stamped, stamp_of
 from captioner.folder.state import Entry, State
 from captioner.folder.transform import Record
@@ -66,7 +65,7 @@ class XmpOutput(SidecarOutput):
         self._tool.close()
 
     def put(self, entry: Entry, record: Record, wanted: bytes | None, state: State) -> None:
-        text = one_line(record["caption"]) if wanted else ""
+        new = Wanted.of(record, self._options) if wanted else Wanted()
         places = read_places(entry.published)
         try:
             if self._options.embed:
@@ -76,12 +75,10 @@ class XmpOutput(SidecarOutput):
                 if published != entry.published:  # the file of a photo that is gone
                     places |= {name: one for name, one in read_places(published).items() if name == own}
             before = places.get(own, Written())
-            asked = self._asked(text, record) if wanted else b""
-            if not state.overwrite and self._is_done(target, before, asked):
+            if not state.overwrite and self._is_done(target, before, new.asked):
                 written = before
             else:
-                written = self._write(entry, target, text, record, asked, places, state)
-                written = written._replace(asked=asked)
+                written = self._write(entry, target, new, places, state)._replace(asked=new.asked)
             self.kept += written.kept
         except (ExifToolError, ImageError, OSError, ValueError) as error:
             name = PurePath(entry.name).name if self._options.embed else f"the {self.suffix} file"
@@ -92,11 +89,6 @@ class XmpOutput(SidecarOutput):
         self.settle(
             entry, join_places({**places, own: written} if wanted else places), entry.published, state
         )
-
-    def _asked(self, text: str, record: Record) -> bytes:
-        """The digest of all that is to be written for a photo."""
-        keywords = list(keywords_of_record(record)) if self._options.keywords else None
-        return text_digest(json.dumps([text, keywords, self._options.hierarchy, writer_mark(record)]))
 
     def _is_done(self, target: PurePath, before: Written, asked: bytes) -> bool:
         """Whether all that is asked for was written, and is still there as far as can be told without reading
@@ -159,14 +151,12 @@ class XmpOutput(SidecarOutput):
         self,
         entry: Entry,
         target: PurePath,
-        text: str,
-        record: Record,
-        asked: bytes,
+        wanted: Wanted,
         places: Mapping[str, Written],
         state: State,
     ) -> Written:
         """Write what may be written; what is ours then. `places` says what was ours, and where."""
-        if not text and not (self._folder / target).exists():
+        if not wanted.text and not (self._folder / target).exists():
             return Written()
         with self._root.below(*target.parent.parts, create=not self._options.embed) as folder:
             folder.check_replaceable(target.name)
@@ -179,11 +169,11 @@ class XmpOutput(SidecarOutput):
             tags = {} if content is None else self._tool.get_tags(content, target.suffix, READ)
             photo = {} if self._options.embed else self._tags_of_photo(entry.name)
             photo = without_ours(photo, places.get(WITHIN, Written()))
-            is_same = before.asked == asked != b"" and not state.overwrite
+            is_same = before.asked == wanted.asked != b"" and not state.overwrite
             changes: Changes = {}
             written = before
             if not (is_same and self._is_as_left(tags, before)):
-                changes, written = choose(tags, photo, text, record, before, self._options)
+                changes, written = choose(tags, photo, wanted, before, self._options)
             if changes:
                 changed = self._tool.set_tags(content, target.suffix, changes)
                 partial = Partial(folder, target.name)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import regex
 
@@ -41,6 +42,25 @@ _MARK = re.compile(r"(?:^|; )captioner \S+$")
 """Names captioner and its model as the writer of a description, after the writers that a person named."""
 
 
+class Wanted(NamedTuple):
+    """What is to be written for a photo; nothing, to take back what was."""
+
+    text: str = ""
+    keywords: Sequence[str] = ()
+    mark: str = ""
+    """Names the machine that wrote the text; nothing for a person who corrected it."""
+    asked: bytes = b""
+    """Digest of all of this."""
+
+    @classmethod
+    def of(cls, record: Record, options: OutputOptions) -> Self:
+        text = one_line(record["caption"])
+        keywords = keywords_of_record(record) if text else ()
+        mark = f"captioner {record.get('model') or 'unknown'}" if "log_prob" in record else ""
+        written = list(keywords) if options.keywords else None
+        return cls(text, keywords, mark, text_digest(json.dumps([text, written, options.hierarchy, mark])))
+
+
 def is_marked(tags: Mapping[str, Any]) -> bool:
     """Whether captioner is among the writers of the description."""
     return _MARK.search(str(tags.get(WRITER, ""))) is not None
@@ -49,15 +69,14 @@ def is_marked(tags: Mapping[str, Any]) -> bool:
 def choose(
     tags: Mapping[str, Any],
     photo: Mapping[str, Any],
-    text: str,
-    record: Record,
+    wanted: Wanted,
     before: Written,
     options: OutputOptions,
 ) -> tuple[Changes, Written]:
     """The tags to write, and what is ours then. `tags` are those of the file, `photo` those of the photo
     where the file is beside it."""
     changes: Changes = {}
-    ours = ""
+    ours, text = "", wanted.text
     for letter, tag in (("d", DESCRIPTION), ("a", ALT_TEXT)):
         value = str(tags.get(tag, ""))
         is_ours = bool(value) and letter in before.tags and text_digest(value) == before.digest
@@ -71,10 +90,9 @@ def choose(
             if value != text:
                 changes[f"{tag}-x-default"] = text
     is_same = bool(text) and text_digest(text) == before.digest
-    wanted = keywords_of_record(record) if text else ()
-    keywords = _choose_keywords(tags, photo, wanted, before, changes, options, is_same=is_same)
+    keywords = _choose_keywords(tags, photo, wanted.keywords, before, changes, options, is_same=is_same)
     ours += "k" if keywords else ""
-    ours += _choose_writer(tags, record if "d" in ours else {}, before, changes)
+    ours += _choose_writer(tags, wanted.mark if "d" in ours else "", before, changes)
     return changes, Written(text_digest(text), ours, keywords, bool(text) and not {"d", "a"} <= set(ours))
 
 
@@ -130,22 +148,15 @@ def _paths(keywords: Iterable[str], slash: str) -> list[str]:
     return [slash.join(hierarchy_of(keyword)) for keyword in keywords]
 
 
-def _choose_writer(tags: Mapping[str, Any], record: Record, before: Written, changes: Changes) -> str:
-    """Marks the description of a machine as one. `record` is empty if the description is not ours. Adds the
+def _choose_writer(tags: Mapping[str, Any], mark: str, before: Written, changes: Changes) -> str:
+    """Marks the description of a machine as one. `mark` is empty if the description is not ours. Adds the
     tags to write to `changes`. Returns "w" if it marks one."""
     value = str(tags.get(WRITER, ""))
     plain = _MARK.sub("", value) if "w" in before.tags else value
-    mark = writer_mark(record)
     wanted = "; ".join(part for part in (plain, mark) if part)
     if wanted != value:
         changes[WRITER] = wanted
     return "w" if mark else ""
-
-
-def writer_mark(record: Record) -> str:
-    """Names the machine that wrote a caption; nothing for a person who corrected it."""
-    is_of_machine = "caption" in record and "log_prob" in record
-    return f"captioner {record.get('model') or 'unknown'}" if is_of_machine else ""
 
 
 def without_ours(tags: Mapping[str, Any], ours: Written) -> dict[str, Any]:
