@@ -1,5 +1,6 @@
 """A small model that most tests share; tests/support/make_tiny_bundle.py made it."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -38,6 +39,12 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
 def tiny_bundle() -> Path:
     """A valid bundle of 64 pixels and 4 x 4 cells, which looks at what is bright. Not to be changed."""
     return Path(__file__).parent / "data" / "tiny-bundle"
+
+
+@pytest.fixture
+def copy(tiny_bundle: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny bundle, which may be changed."""
+    return Path(shutil.copytree(tiny_bundle, tmp_path / "copy"))
 
 
 @pytest.fixture(scope="session")

@@ -12,11 +12,6 @@ from captioner.cli.main import main
 from captioner.model.bundle import DEFAULT, Bundle, change_manifest
 
 
-@pytest.fixture
-def copy(tiny_bundle: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(tiny_bundle, tmp_path / "copy"))
-
-
 def test_show(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bundle = Bundle.load(tiny_bundle)
     assert main(["model", "show", str(tiny_bundle)]) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -43,17 +42,12 @@ def few(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def calibrated(tmp_path: Path, tiny_bundle: Path) -> Path:
+def calibrated(copy: Path) -> Path:
     """The tiny bundle with a calibration."""
-    from captioner.model.bundle import write_manifest
+    from captioner.model.bundle import change_manifest
 
-    bundle = tmp_path / "bundle"
-    shutil.copytree(tiny_bundle, bundle)
-    manifest = json.loads((bundle / "bundle.json").read_text())
-    del manifest["files"]
-    del manifest["format"]
-    write_manifest(bundle, {**manifest, "confidence": {"slope": 50, "intercept": 5, "event": "a good one"}})
-    return bundle
+    change_manifest(copy, {"confidence": {"slope": 50, "intercept": 5, "event": "a good one"}})
+    return copy
 
 
 @pytest.fixture

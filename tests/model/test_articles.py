@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from captioner.cli.commands.evaluate.attention_tests import (
 from captioner.errors import DataError
 from captioner.metrics.attention import faithfulness
 from captioner.model import articles
-from captioner.model.bundle import MANIFEST, WORDS, Bundle, write_manifest
+from captioner.model.bundle import WORDS, Bundle, change_manifest
 from captioner.model.caption_builder import CaptionBuilder
 from captioner.model.search.history import Hypothesis
 from captioner.model.vocabulary import SPECIAL, Vocabulary
@@ -108,9 +107,7 @@ def make_bundle(folder: Path, source: Path, language: str | None) -> Path:
     words = (folder / WORDS).read_text().split("\n")
     odd = [word if word in (*SPECIAL, "a", "") else f"o{word}" for word in words]
     (folder / WORDS).write_text("\n".join(odd))
-    manifest = json.loads((folder / MANIFEST).read_text())
-    kept = {name: value for name, value in manifest.items() if name not in ("format", "files")}
-    write_manifest(folder, kept | ({} if language is None else {"language": language}))
+    change_manifest(folder, {} if language is None else {"language": language})
     return folder
 
 

@@ -20,11 +20,6 @@ from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.results import Caption
 
 
-@pytest.fixture
-def copy(tiny_bundle: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(tiny_bundle, tmp_path / "copy"))
-
-
 def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     """Edit the manifest, digests and all."""
     manifest = json.loads((folder / MANIFEST).read_text())

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,11 +19,6 @@ from captioner.model.graphs.check import GraphError, check_graph
 
 onnx = pytest.importorskip("onnx", reason="onnx makes the graphs")
 FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
-
-
-@pytest.fixture
-def copy(tiny_bundle: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(tiny_bundle, tmp_path / "bundle"))
 
 
 def renew(folder: Path, edit: Callable[[dict], object] = lambda manifest: None) -> None:
