@@ -73,14 +73,13 @@ def iter_folder(
         options = options or CaptionOptions(attention=False)
         written = None
         if output is not None:
-            outcome = OutputOptions(
-                attention=options.attention,
-                alternatives=options.alternatives > 0,
-                grid=options.attention_size or engine.grid,
+            wanted = OutputOptions.of(
+                options,
+                engine.grid,
                 root=Path(paths[0]) if len(paths) == 1 and Path(paths[0]).is_dir() else None,
                 transform=text.transform if text else unchanged,
             )
-            written = make_output(output, outcome, format)
+            written = make_output(output, wanted, format)
         run_options = RunOptions(
             max_bytes=captioner.limits.max_bytes, overwrite=overwrite, retry_failed=retry_failed
         )

@@ -161,10 +161,9 @@ def output_options(
     """What to write of captions made with `options`; `grid` and `root` are those of `OutputOptions`."""
     from captioner.folder.outputs import OutputOptions
 
-    return OutputOptions(
-        attention=bool(options.attention),
-        alternatives=options.alternatives > 0,
-        grid=options.attention_size or grid,
+    return OutputOptions.of(
+        options,
+        grid,
         transform=transform,
         root=root,
         image_ids=None if request.coco_ids is None else _read_image_ids(request.coco_ids),

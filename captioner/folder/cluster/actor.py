@@ -74,11 +74,7 @@ class ShardCaptioner:
         self._open()
         records = list(map(self._job.transform, self._caption(shard)))
         content = io.BytesIO()
-        options = self._job.options
-        written = OutputOptions(
-            attention=options.attention, alternatives=options.alternatives > 0, grid=self._grid
-        )
-        write_parquet(content, iter(records), written)
+        write_parquet(content, iter(records), OutputOptions.of(self._job.options, self._engine.grid))
         self._parts.put(shard.file, content.getvalue())
         errors = {record["image"]: read_error(record) for record in records}
         return {
@@ -95,7 +91,6 @@ class ShardCaptioner:
         threads = max(1, int(job.ray.cpus_per_actor))
         captioner = Captioner.load(job.bundle, device=device, threads=threads, limits=job.limits)
         self._engine = LocalEngine(captioner, job.ray.batch_size, threads)
-        self._grid = job.options.attention_size or self._engine.grid
         self._loader = Loader([open_place(job.uri)], job.limits.max_bytes)
         self._parts = PartFolder(job.out)
         self._is_open = True

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
 from captioner.errors import CaptionerError
 from captioner.folder.transform import Transform, unchanged
+from captioner.options import CaptionOptions
 
 
 def ignore(name: str, error: CaptionerError) -> None:
@@ -43,3 +45,13 @@ class OutputOptions:
     """Whether COCO image ids count the images from 1."""
     report: Callable[[str, CaptionerError], None] = ignore
     """Called for images whose caption cannot be written, which become failures."""
+
+    @classmethod
+    def of(cls, options: CaptionOptions, grid: tuple[int, int] | None, **others: Any) -> Self:
+        """What is written of captions made with `options` by a model with this `grid`."""
+        return cls(
+            attention=options.attention,
+            alternatives=options.alternatives > 0,
+            grid=options.attention_size or grid,
+            **others,
+        )
