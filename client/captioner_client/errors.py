@@ -118,13 +118,16 @@ def is_reset(error: grpc.aio.AioRpcError) -> bool:
         return False
     if _LASTING.search(error.details() or ""):
         return False
-    trailers: dict[str, Any] = dict(iter(error.trailing_metadata() or ()))  # type: ignore[arg-type]
-    return "x-request-id" not in trailers
+    return "x-request-id" not in _trailers(error)
 
 
 def broken_off(error: grpc.aio.AioRpcError, servers: str) -> ServerUnavailableError:
     """The error for a call to `servers`, addresses, that was reset."""
     return ServerUnavailableError(f"{servers}: the call was broken off: {_message_of(error)}")
+
+
+def _trailers(error: grpc.aio.AioRpcError) -> dict[str, Any]:
+    return dict(iter(error.trailing_metadata() or ()))  # type: ignore[arg-type]
 
 
 def _message_of(error: grpc.aio.AioRpcError) -> str:
@@ -137,8 +140,7 @@ def _message_of(error: grpc.aio.AioRpcError) -> str:
 
 def from_rpc_error(error: grpc.aio.AioRpcError, servers: str, timeout_s: float) -> CaptionerError:
     """The typed error for a failed call to `servers`, addresses, which were given `timeout_s`."""
-    message = _message_of(error)
-    trailers: dict[str, Any] = dict(iter(error.trailing_metadata() or ()))  # type: ignore[arg-type]
+    message, trailers = _message_of(error), _trailers(error)
     details = _read_details(trailers.get("grpc-status-details-bin", b""))
     if known := _library_error(details.get("reason", ""), message, details.get("field", "")):
         return known
@@ -197,9 +199,9 @@ def _library_error(reason: str, message: str, field: str) -> CaptionerError | No
     for kind in (NotAnImageError, ImageTooLargeError, ModelOutputError):
         if reason == kind.code:
             return kind(message)
-    return (
-        OptionsError(message, clip(field.removeprefix("options."))) if reason == OptionsError.code else None
-    )
+    if reason == OptionsError.code:
+        return OptionsError(message, clip(field.removeprefix("options.")))
+    return None
 
 
 def _read_details(packed: bytes) -> dict[str, Any]:
