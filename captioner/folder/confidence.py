@@ -17,6 +17,12 @@ def check_minimum(minimum: float) -> None:
         raise OptionsError(f"--min-confidence must be from 0 to 1, got {minimum}", "min_confidence")
 
 
+def check_calibrated(calibration: Calibration | None, flag: str) -> None:
+    """Raise `OptionsError` if the model has no calibration, which `flag` needs."""
+    if calibration is None:
+        raise OptionsError(f"this model's confidence has not been calibrated, which {flag} needs")
+
+
 @dataclass(frozen=True, slots=True)
 class ConfidenceFilter:
     """Replaces captions of low confidence with an error. Raises `OptionsError` for a threshold out of
@@ -32,11 +38,7 @@ class ConfidenceFilter:
     @classmethod
     def of(cls, calibration: Calibration | None, minimum: float) -> Self:
         """Raises `OptionsError` if the model has no calibration."""
-        if calibration is None:
-            raise OptionsError(
-                "this model's confidence has not been calibrated, which --min-confidence needs",
-                "min_confidence",
-            )
+        check_calibrated(calibration, "--min-confidence")
         return cls(calibration, minimum)
 
     def transform(self, record: Record) -> Record:

@@ -144,9 +144,11 @@ def _check_output(path: Path, images: list[str]) -> None:
 
 
 def _check_confidence(request: Request, captioner: ImageCaptioner) -> None:
-    flag = "--confidence" if request.with_confidence else "--min-confidence"
-    if (request.with_confidence or request.min_confidence is not None) and captioner.calibration is None:
-        raise OptionsError(f"this model's confidence has not been calibrated, which {flag} needs")
+    if request.with_confidence or request.min_confidence is not None:
+        from captioner.folder.confidence import check_calibrated
+
+        flag = "--confidence" if request.with_confidence else "--min-confidence"
+        check_calibrated(captioner.calibration, flag)
 
 
 @contextmanager
