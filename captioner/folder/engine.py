@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
@@ -32,7 +32,7 @@ class Engine(Protocol):
     """Rows and columns of the model's maps; None where they differ from photo to photo."""
     calibration: Calibration | None
     """The calibration of the model, if it has one."""
-    settings: dict[str, bool | str]
+    settings: Mapping[str, bool | str]
     """Settings that affect captions besides the model and the options."""
 
     def run(
@@ -109,11 +109,10 @@ class LocalEngine:
         self._workers = check_parallel("workers", workers) or available_cores()
         self.model, self.calibration = model.model, model.calibration
         self.grid = None if model.grid_varies else model.grid
-        self.settings: dict[str, bool | str] = {}
-        if include_keywords:
-            self.settings["include_keywords"] = True
-        if model.precision != FLOAT32:
-            self.settings["precision"] = model.precision
+        self.settings: Mapping[str, bool | str] = {
+            **({"include_keywords": True} if include_keywords else {}),
+            **({"precision": model.precision} if model.precision != FLOAT32 else {}),
+        }
         self._include_keywords = include_keywords
         self.unknown_keywords: Counter[str] = Counter()
         """Skipped keywords that the model does not know, with the number of photos that had each."""

@@ -133,10 +133,7 @@ class RecordedEngine:
     model = "recorded"
     grid: tuple[int, int] | None = None
     calibration: Calibration | None = None
-    settings: dict[str, bool | str]
-
-    def __init__(self) -> None:
-        self.settings = {"recorded": True}
+    settings: Mapping[str, bool | str] = {"recorded": True}
 
     def run(
         self, items: Iterator[Item], loader: Loader, options: CaptionOptions, stop: threading.Event

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from captioner.cli.output import say
@@ -29,6 +29,8 @@ class ServerEngine:
     can be resumed later.
     """
 
+    settings: Mapping[str, bool | str] = {}
+
     def __init__(self, addresses: str, options: ClientOptions) -> None:
         """`addresses` are HOST:PORT, separated by commas. Servers that do not answer now may do so later;
         raises `OptionsError` if none answers."""
@@ -41,7 +43,6 @@ class ServerEngine:
         self.model = models[0]
         self.grid = None if infos[0].grid_varies else infos[0].grid
         self.calibration = infos[0].calibration
-        self.settings: dict[str, bool | str] = {}
         self._client = CaptionClient(addresses, options)
 
     def __enter__(self) -> Self:
