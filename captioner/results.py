@@ -43,7 +43,7 @@ class Word:
     @property
     def probability(self) -> float:
         """The word's probability, 0 to 1."""
-        return _probability(self.log_prob)
+        return math.exp(min(self.log_prob, 0.0))
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form of the word in `Caption.to_dict`."""
@@ -209,10 +209,6 @@ def _word_from_dict(record: Mapping[str, Any]) -> Word:
         attention=weights,
         sentinel=record.get("sentinel"),
     )
-
-
-def _probability(log_prob: float) -> float:
-    return math.exp(min(log_prob, 0.0))
 
 
 def _short(value: float) -> float:
