@@ -80,7 +80,7 @@ def service(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
         row: dict[str, Any] = {"callers": clients, "photos/s": rate, "errors": len(errors)}
         row |= {f"{name} ms": value for name, value in percentiles_ms(waits).items()}
         row |= {"share of the process alone": round(rate / alone, 2), "device MB": device_memory_mb(bench)}
-        row["host MB"] = round(server.resident_mib())
+        row["host MB"] = round(server.peak_mib())
         good = server.end() == 0 and not errors
     note = f"Server, callers and decoding share {os.cpu_count()} cores."
     return [Table("captioner serve under load", [row], note)], {"the service answers every call": good}

@@ -125,7 +125,7 @@ def callers(bench: Bench) -> Rows:
                 started = time.perf_counter()
                 waits, errors = asyncio.run(run_clients(server.address, files, CALLERS, seconds))
                 ours.append(1000 * (time.perf_counter() - started) / max(1, len(waits)))
-                memory_mb = max(memory_mb, server.resident_mib())
+                memory_mb = max(memory_mb, server.peak_mib())
             if errors:
                 raise Skip(f"{len(errors)} calls failed: {errors[0]}")
         what = f"`captioner serve`, {CALLERS} callers, photos of {size}, a photo"

@@ -73,8 +73,8 @@ class Server:
             text = page.read().decode()
         return sum(float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE))
 
-    def resident_mib(self) -> float:
-        """Memory in use, with the highest so far."""
+    def peak_mib(self) -> float:
+        """The most memory that the server itself has had so far."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
 

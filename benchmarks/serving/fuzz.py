@@ -38,7 +38,7 @@ def main() -> int:
     outcomes: Counter[str] = Counter()
     with running_server(args) as server:
         before = caption(server, images[0])
-        before_mib = server.resident_mib()
+        before_mib = server.peak_mib()
         until = time.monotonic() + args.seconds
         while time.monotonic() < until:
             attack = chance.choice([send_image, send_image, send_bytes, send_junk, vanish])
@@ -49,7 +49,7 @@ def main() -> int:
             server.metric("captioner_admitted_images"),
         )
         after = caption(server, images[0])
-        growth_mib = server.resident_mib() - before_mib
+        growth_mib = server.peak_mib() - before_mib
         defects = [line for line in server.errors if "defect" in line or "Traceback" in line]
         status = server.end()
     result = {"seed": args.seed, "outcomes": dict(outcomes), "memory_growth_mib": round(growth_mib)}

@@ -51,7 +51,7 @@ def main() -> int:
             waits, errors = asyncio.run(run_clients(server.address, images, args.clients, args.seconds))
             elapsed_s = time.perf_counter() - started
         batches, batched = (server.metric(name) - was for name, was in zip(_BATCHES, before, strict=True))
-        memory_mib = server.resident_mib()
+        memory_mib = server.peak_mib()
         status = server.end()
     throughput = len(waits) / elapsed_s
     share = throughput / reference["images_per_s"]

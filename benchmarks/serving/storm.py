@@ -49,11 +49,11 @@ def main() -> int:
         cpu_s = [(server.cpu_s(), time.process_time())]
         peak = asyncio.run(find_peak(server.address, requests, args))
         cpu_s.append((server.cpu_s(), time.process_time()))
-        before_mib = server.resident_mib()
+        before_mib = server.peak_mib()
         with watched_health(server.address, 0.1) as health:
             codes, goodput, waits = asyncio.run(storm(server.address, requests, peak * args.times, args))
         cpu_s.append((server.cpu_s(), time.process_time()))
-        growth_mib = server.resident_mib() - before_mib
+        growth_mib = server.peak_mib() - before_mib
         status = server.end()
     result = {
         "peak_images_per_s": round(peak, 2),
