@@ -21,15 +21,43 @@ Stamp = Callable[[os.stat_result], str]
 """Names the state of a file."""
 
 
-class FolderSource:
-    """The images in a folder and below it. Links to folders are not followed, so that no image is found
-    twice; links to files only if they stay within the folder."""
+class _Files:
+    """Files below `root`. Each is opened when it is read."""
 
     keeps_order = sequential = False
 
-    def __init__(self, root: Path, selection: Selection | None = None, stamp: Stamp | None = None) -> None:
-        self.root, self.selection, self._stamp = root, selection or Selection(), stamp or stamp_of
+    def __init__(self, root: Path, stamp: Stamp | None) -> None:
+        self.root, self._stamp = root, stamp or stamp_of
         self.left_out = LeftOut()
+
+    def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
+        return read_stamped(self.root / os.fsdecode(locator), max_bytes)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _look(self, name: str) -> ListedImage:
+        path, locator = self.root / name, os.fsencode(name)
+        try:
+            status = path.stat()
+        except (OSError, ValueError) as error:
+            reason = reason_of(error, "not a valid path")
+            if isinstance(error, FileNotFoundError) and path.is_symlink():
+                reason = "a link to a file that is not there"
+            elif is_url(name):
+                reason = "is a URL: batch reads files; captioner caption --allow-urls fetches it"
+            return ListedImage(name, locator, "", reason)
+        problem = "" if stat.S_ISREG(status.st_mode) else "not a regular file"
+        return ListedImage(name, locator, self._stamp(status), problem)
+
+
+class FolderSource(_Files):
+    """The images in a folder and below it. Links to folders are not followed, so that no image is found
+    twice; links to files only if they stay within the folder."""
+
+    def __init__(self, root: Path, selection: Selection | None = None, stamp: Stamp | None = None) -> None:
+        super().__init__(root, stamp)
+        self.selection = selection or Selection()
 
     def find(self) -> Iterator[ListedImage]:
         try:
@@ -56,13 +84,7 @@ class FolderSource:
                     elif self.selection.leaves_archive(name):
                         self.left_out.archives += 1
                     elif self.selection.takes_file(name) and not self._leads_out(entry, inside):
-                        yield _look(name, Path(entry.path), os.fsencode(name), self._stamp)
-
-    def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
-        return read_stamped(self.root / os.fsdecode(locator), max_bytes)
-
-    def close(self) -> None:
-        """Nothing is held open."""
+                        yield self._look(name)
 
     def _leads_out(self, entry: os.DirEntry[str], inside: str) -> bool:
         if not entry.is_symlink() or os.path.realpath(entry.path).startswith(inside):
@@ -87,25 +109,18 @@ def find_photos(folder: Path) -> list[ListedImage]:
     return photos
 
 
-class ListSource:
+class ListSource(_Files):
     """The files that a list names, in its order, relative to `root`."""
 
-    keeps_order, sequential = True, False
+    keeps_order = True
 
     def __init__(self, names: Iterable[str], root: Path, stamp: Stamp | None = None) -> None:
-        self.names, self.root, self._stamp = names, root, stamp or stamp_of
-        self.left_out = LeftOut()
+        super().__init__(root, stamp)
+        self.names = names
 
     def find(self) -> Iterator[ListedImage]:
         for given in self.names:
-            name = on_disk(given, self.root)
-            yield _look(name, self.root / name, os.fsencode(name), self._stamp)
-
-    def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
-        return read_stamped(self.root / os.fsdecode(locator), max_bytes)
-
-    def close(self) -> None:
-        """Nothing is held open."""
+            yield self._look(on_disk(given, self.root))
 
 
 def read_names(stream: Iterable[bytes], separator: bytes = b"\n") -> Iterator[str]:
@@ -171,17 +186,3 @@ def stamp_of_content(status: os.stat_result) -> str:
     """As `stamp_of`, but the same for a copy with its modification time, and after a change of permissions or
     links. It misses a new content of the same size with the time of the old one."""
     return f"{status.st_size}-{status.st_mtime_ns}"
-
-
-def _look(name: str, path: Path, locator: bytes, stamp: Stamp) -> ListedImage:
-    try:
-        status = path.stat()
-    except (OSError, ValueError) as error:
-        reason = reason_of(error, "not a valid path")
-        if isinstance(error, FileNotFoundError) and path.is_symlink():
-            reason = "a link to a file that is not there"
-        elif is_url(name):
-            reason = "is a URL: batch reads files; captioner caption --allow-urls fetches it"
-        return ListedImage(name, locator, "", reason)
-    problem = "" if stat.S_ISREG(status.st_mode) else "not a regular file"
-    return ListedImage(name, locator, stamp(status), problem)
