@@ -52,7 +52,7 @@ def test_what_a_model_says_of_itself(tiny_captioner: Captioner) -> None:
     assert tiny_captioner.defaults == tiny_captioner.defaults.resolve(CaptionOptions())
 
 
-def test_a_caption(tiny_captioner: Captioner) -> None:
+def test_a_caption_consists_of_its_words(tiny_captioner: Captioner) -> None:
     [caption] = tiny_captioner.caption([PHOTOS[0]])
     assert caption.text == " ".join(word.text for word in caption.words)
     assert 3 <= len(caption.words) <= 12
@@ -224,7 +224,7 @@ def test_a_second_image_in_the_place_of_the_options(tiny_captioner):
         tiny_captioner.caption(PHOTOS[0], str(PHOTOS[1]))
 
 
-def test_limits(tiny_bundle: Path) -> None:
+def test_a_captioner_has_limits_of_images(tiny_bundle: Path) -> None:
     captioner = Captioner.load(tiny_bundle, device="cpu", threads=1, limits=ImageLimits(max_pixels=1000))
     with pytest.raises(ImageTooLargeError, match="max_pixels"):
         captioner.caption([PHOTOS[0]])

@@ -160,7 +160,7 @@ def test_names_are_reported_as_they_are(capsys) -> None:
     assert capsys.readouterr().err == "captioner: trip:100:[b].jpg: not an image\n"
 
 
-def test_from_python(photos, tmp_path, tiny_captioner: Captioner) -> None:
+def test_python_captions_a_folder_as_the_command_does(photos, tmp_path, tiny_captioner: Captioner) -> None:
     results = captioner.caption_folder(photos, captioner=tiny_captioner)
     assert [result.image for result in results][-1] == "broken.png"
     assert results[-1].error is not None and results[0].caption is not None

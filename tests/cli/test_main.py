@@ -45,7 +45,7 @@ except SystemExit as stopped:
     assert done.returncode == 0 and done.stdout and not done.stderr
 
 
-def test_version(capsys) -> None:
+def test_version_is_that_of_the_package(capsys) -> None:
     with pytest.raises(SystemExit) as raised:
         main(["--version"])
     assert raised.value.code == 0 and capsys.readouterr().out == f"captioner {captioner.__version__}\n"

@@ -12,7 +12,7 @@ from captioner.cli.main import main
 from captioner.model.bundle import DEFAULT, Bundle, change_manifest
 
 
-def test_show(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_facts_and_the_card(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bundle = Bundle.load(tiny_bundle)
     assert main(["model", "show", str(tiny_bundle)]) == 0
     output = capsys.readouterr().out
@@ -39,7 +39,7 @@ def test_show_json(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert record["grid"] == list(bundle.grid)
 
 
-def test_verify(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_loads_the_graphs(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["model", "verify", str(tiny_bundle)]) == 0
     assert "graphs load" in capsys.readouterr().out
 

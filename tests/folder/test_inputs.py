@@ -49,7 +49,7 @@ def names_of(source: FolderSource) -> list[str]:
         ),
     ],
 )
-def test_selection(tree: Path, selection, expected) -> None:
+def test_a_selection_is_the_same_for_folders_and_archives(tree: Path, selection, expected) -> None:
     chosen = Selection(**selection)
     assert names_of(FolderSource(tree, chosen)) == expected
     packed = tree.parent / "tree.zip"
@@ -98,7 +98,7 @@ def test_no_link_leads_out_of_the_root_of_all_folders(tmp_path: Path) -> None:
     assert source.left_out.links == 0
 
 
-def test_lists(photos: Path, tmp_path: Path, batch, monkeypatch) -> None:
+def test_files_of_a_list_come_once_in_its_order(photos: Path, tmp_path: Path, batch, monkeypatch) -> None:
     wanted = ["day1/001.png", "day0/000.png", "missing.png", "day1/001.png"]
     listed = tmp_path / "list.txt"
     out = tmp_path / "out.jsonl"

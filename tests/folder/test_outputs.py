@@ -43,7 +43,7 @@ def test_json_lines_are_the_records_of_the_library(records, photos, tiny_caption
     assert len(first.alternatives) == 2
 
 
-def test_csv(records, photos, tmp_path, batch) -> None:
+def test_csv_has_a_row_for_each_photo_with_the_code_of_its_error(records, photos, tmp_path, batch) -> None:
     out = tmp_path / "out.csv"
     assert batch(photos, "-o", out) == 1
     with out.open(newline="", encoding="utf-8") as file:
@@ -53,7 +53,7 @@ def test_csv(records, photos, tmp_path, batch) -> None:
     assert not list(tmp_path.glob("*.partial"))
 
 
-def test_parquet(records, photos, tmp_path, batch) -> None:
+def test_parquet_holds_words_with_their_maps(records, photos, tmp_path, batch) -> None:
     parquet, duckdb = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("duckdb")
     out = tmp_path / "out.parquet"
     assert batch(photos, "-o", out, "--attention", "--alternatives", "2") == 1
@@ -100,7 +100,7 @@ def test_parquet_of_maps_that_differ_from_photo_to_photo(tmp_path, letterboxed_b
     assert (alike.schema.metadata[b"rows"], alike.schema.metadata[b"columns"]) == (b"3", b"5")
 
 
-def test_coco(photos, tmp_path, batch, capsys) -> None:
+def test_coco_has_ids_from_names_which_must_differ(photos, tmp_path, batch, capsys) -> None:
     coco = pytest.importorskip("pycocotools.coco")
     assert batch(photos, "--exclude", "broken*", "-o", tmp_path / "o.json", "--format", "coco") == 2
     messages = capsys.readouterr().err

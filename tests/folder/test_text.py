@@ -17,7 +17,7 @@ from captioner.results import Caption
         ({"template": "{folder}/{stem}: {caption}"}, "dogs/1: a photo of a dog"),
     ],
 )
-def test_wording(options, expected) -> None:
+def test_options_of_text_apply_in_their_order(options, expected) -> None:
     assert TextOptions(**options).apply("a photo of a dog", "x/dogs/1.jpg") == expected
 
 
@@ -115,5 +115,5 @@ def test_templates_that_are_none(template) -> None:
         ("a man taking a photo of a dog", "a man taking a photo of a dog"),
     ],
 )
-def test_openings(text, expected) -> None:
+def test_openings_are_dropped_and_nothing_else(text, expected) -> None:
     assert TextOptions(drop_openings=True).apply(text, "x") == expected

@@ -150,7 +150,7 @@ def test_an_orientation_that_does_not_exist_is_passed_over(orientation: int) -> 
 @pytest.mark.parametrize(
     "format", ["BMP", "GIF", "JPEG2000", "PNG", "PPM", "TIFF", "MPO", "AVIF", "WEBP", "JPEG"]
 )
-def test_formats(format: str) -> None:
+def test_photos_of_every_format_are_opened(format: str) -> None:
     options = {"lossless": True} if format == "WEBP" else {"quality": 95} if format in ("JPEG", "MPO") else {}
     assert_shows_quadrants(open_image(encode(quadrants(), format, **options)), tolerance=8)
 
@@ -274,7 +274,7 @@ def test_a_reduced_image_keeps_its_shape_and_its_edges() -> None:
     assert_shows_quadrants(image)
 
 
-def test_limits() -> None:
+def test_images_over_a_limit_are_rejected() -> None:
     data = encode(quadrants(), "PNG")
     open_image(data, ImageLimits(max_pixels=60 * 40, max_bytes=len(data)))
     with pytest.raises(ImageTooLargeError, match="60 x 40 is more pixels than the limit of 2399"):

@@ -28,7 +28,7 @@ def tiff_raw(orientation: int, *previews: bytes) -> bytes:
     return b"".join([file.getvalue(), *(b"\0\xff\xd8\xff" + preview for preview in previews)])
 
 
-def test_heic() -> None:
+def test_heic_is_opened_and_damage_is_an_error() -> None:
     pillow_heif = pytest.importorskip("pillow_heif")
     file = io.BytesIO()
     pillow_heif.from_pillow(Image.new("RGB", (64, 48), (0, 128, 128))).save(file)

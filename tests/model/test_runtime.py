@@ -23,7 +23,7 @@ def bundle(tiny_bundle: Path) -> Bundle:
     return Bundle.load(tiny_bundle)
 
 
-def test_the_cpu(bundle: Bundle) -> None:
+def test_the_cpu_is_used_if_asked_for(bundle: Bundle) -> None:
     runtime = Runtime(bundle, "cpu", threads=1)
     assert (runtime.device, runtime.provider) == ("cpu", "CPUExecutionProvider")
 

@@ -95,7 +95,7 @@ def test_a_name_that_could_be_two_images_is_an_error(tmp_path: Path) -> None:
         ImageFiles([folder, two]).read("1.jpg")
 
 
-def test_folders(tmp_path: Path) -> None:
+def test_images_are_found_in_folders_by_path_or_name(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "folder", "dogs/1.jpg", "2.jpg")
     files = ImageFiles([folder, folder / ".." / "folder"])
     assert files.read("dogs/1.jpg") == b"folder:dogs/1.jpg"

@@ -43,7 +43,7 @@ def write(folder: Path, content: object) -> Path:
     return path
 
 
-def test_karpathy(tmp_path: Path) -> None:
+def test_karpathy_captions_have_splits_objects_and_ids(tmp_path: Path) -> None:
     path = write(tmp_path, KARPATHY)
     images = read_references(path)
     assert images[0] == CaptionedImage("a.jpg", ("A dog .", "A cat ."), "train")
@@ -53,7 +53,7 @@ def test_karpathy(tmp_path: Path) -> None:
         read_references(path, "test")
 
 
-def test_coco(tmp_path: Path) -> None:
+def test_coco_captions_are_grouped_by_image(tmp_path: Path) -> None:
     assert read_references(write(tmp_path, COCO)) == [
         CaptionedImage("nine.jpg", ("Nine",), "", image_id=9),
         CaptionedImage("four.jpg", ("Four", "4"), "", image_id=4),

@@ -35,7 +35,7 @@ def test_words_that_differ(different: str) -> None:
     assert len({base(word) for word in different.split()}) == 2
 
 
-def test_kinds() -> None:
+def test_kinds_of_a_thing_are_found_but_not_what_it_is_a_kind_of() -> None:
     assert base("girl") in kinds(base("kids"))
     assert base("dalmatian") in kinds(base("dogs"))
     assert base("dog") not in kinds(base("dalmatian"))

@@ -173,7 +173,7 @@ def test_what_cannot_be_measured_is_not_a_number_and_null_in_json() -> None:
     assert record["fall_top"] == FALL
 
 
-def test_mistakes() -> None:
+def test_old_bundles_no_captions_and_wrong_options_are_refused() -> None:
     old = Needy([[looks_at(3)]])
     del old.memory["mask"]
     with pytest.raises(BundleError, match="export it again"):

@@ -32,7 +32,7 @@ def fill(name: str, field: object) -> object:
     short_caption long_caption detailed_description english_caption one_sentence_summary caption_text
     generated_title main_title content_description final_answer output_text desc image_desc""".split(),  # noqa: SIM905
 )
-def test_captions(name) -> None:
+def test_fields_of_captions_have_the_caption(name) -> None:
     assert fill(name, TEXT) == FACTS.caption
 
 
@@ -95,7 +95,7 @@ def test_what_a_name_asks_for_as_a_whole_is_not_known(name, field) -> None:
     "name",
     ["keywords", "tags", "labels", "image_tags", "main_objects", "suggested_keywords", "tagList", "elements"],
 )
-def test_keywords(name) -> None:
+def test_fields_of_keywords_have_the_keywords(name) -> None:
     assert fill(name, TEXTS) == KEYWORDS
     assert fill(name, TEXT) == "woman, hot dog"
 
@@ -105,7 +105,7 @@ def test_lists_of_captions(name) -> None:
     assert fill(name, TEXTS) == [FACTS.caption]
 
 
-def test_hashtags() -> None:
+def test_fields_of_hashtags_have_the_keywords_in_one_word_each() -> None:
     assert fill("hashtags", TEXTS) == ["#woman", "#hotdog"]
     assert fill("hashtags", TEXT) == "#woman #hotdog"
 
