@@ -42,6 +42,18 @@ class Engine(Protocol):
         Closing the iterator ends all work."""
 
 
+class Turn(NamedTuple):
+    """When an image may be read of a source that is read in order."""
+
+    before: threading.Event | None = None
+    """Is waited for."""
+    mine: threading.Event | None = None
+    """Is set afterwards."""
+
+
+_ANY_TIME = Turn()
+
+
 class Loader:
     """Reads images from their sources. Thread-safe."""
 
@@ -49,27 +61,20 @@ class Loader:
         self._sources, self._max_bytes = sources, max_bytes
         self._last_read: dict[int, threading.Event] = {}
 
-    def order(self, item: Item) -> tuple[threading.Event | None, threading.Event | None]:
-        """The events to wait for before reading and to set afterwards, for sources that are read in order;
-        (None, None) for others. Call it in the order of the items."""
+    def order(self, item: Item) -> Turn:
+        """The turn of an image. Call it in the order of the items."""
         if not self._sources[item.source].sequential:
-            return None, None
+            return _ANY_TIME
         mine = threading.Event()
         before = self._last_read.get(item.source)
         self._last_read[item.source] = mine
-        return before, mine
+        return Turn(before, mine)
 
-    def load(
-        self,
-        item: Item,
-        prepare: Callable[[bytes], Any],
-        turn: tuple[threading.Event | None, threading.Event | None] = (None, None),
-    ) -> Loaded:
+    def load(self, item: Item, prepare: Callable[[bytes], Any], turn: Turn = _ANY_TIME) -> Loaded:
         """Read an image; `prepare` turns its content into the input of the engine. An `ImageError` is the
         payload of what is returned."""
-        before, mine = turn
-        if before is not None:
-            before.wait()
+        if turn.before is not None:
+            turn.before.wait()
         try:
             if item.image.problem:
                 raise ImageUnreadableError(item.image.problem)
@@ -77,8 +82,8 @@ class Loader:
         except ImageError as error:
             return Loaded(item, item.image.stamp, None, error)
         finally:
-            if mine is not None:
-                mine.set()
+            if turn.mine is not None:
+                turn.mine.set()
         digest = digest_of(content)
         if digest == item.known_digest:
             return Loaded(item, stamp, digest, None)

@@ -6,11 +6,11 @@ import dataclasses
 import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
 from captioner.cli.output import say
 from captioner.errors import ImageError, OptionsError, OutputError
-from captioner.folder.engine import Loader
+from captioner.folder.engine import Loader, Turn
 from captioner.folder.items import Done, Item, Loaded
 from captioner.model.info import ModelInfo
 from captioner.options import CaptionOptions
@@ -54,7 +54,7 @@ class ServerEngine:
     def run(
         self, items: Iterator[Item], loader: Loader, options: CaptionOptions, stop: threading.Event
     ) -> Iterator[Sequence[Done]]:
-        todo: queue.SimpleQueue[tuple[Item, Any] | None] = queue.SimpleQueue()
+        todo: queue.SimpleQueue[tuple[Item, Turn] | None] = queue.SimpleQueue()
         done: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         for _ in range(self._streams):
             arguments = (todo, done, loader, options)
@@ -79,7 +79,7 @@ class ServerEngine:
 
     def _stream(
         self,
-        todo: queue.SimpleQueue[tuple[Item, Any] | None],
+        todo: queue.SimpleQueue[tuple[Item, Turn] | None],
         done: queue.SimpleQueue[_Message],
         loader: Loader,
         options: CaptionOptions,
