@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from captioner.errors import DataError, reason_of
+from captioner.errors import reason_of
 from captioner.files.zip_archive import open_zip
 from captioner.images.folders import holds_no_photos, is_of_gallery
 from captioner.images.suffixes import PICTURES
 
+_LOG = logging.getLogger(__name__)
+
 
 def list_images(place: Path) -> list[str]:
     """Paths below the folder or in the archive, with slashes, sorted. RAW files are left out: the JPEG beside
-    one has the same name; so are the copies in galleries. Raises `DataError`."""
+    one has the same name; so are the copies in galleries, and, with a warning, what may not be read. Raises
+    `DataError`."""
     if place.is_dir():
-        try:
-            names = [path.relative_to(place).as_posix() for path in _walk(place) if path.is_file()]
-        except OSError as error:
-            raise DataError(f"{place}: {reason_of(error)}") from None
-    else:
-        with open_zip(place) as archive:
-            names = [name for name in archive.namelist() if not name.endswith("/")]
+        found = (path.relative_to(place).as_posix() for path in _walk(place))
+        return sorted(name for name in found if _is_image(PurePosixPath(name)) and _is_file(place / name))
+    with open_zip(place) as archive:
+        names = [name for name in archive.namelist() if not name.endswith("/")]
     return sorted(name for name in names if _is_image(PurePosixPath(name)))
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    for above, folders, names in os.walk(folder):
+    for above, folders, names in os.walk(folder, onerror=_warn):
         folders[:] = [name for name in folders if not is_of_gallery(Path(above, name))]
         yield from (Path(above, name) for name in names)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError as error:
+        _warn(error)
+        return False
+
+
+def _warn(error: OSError) -> None:
+    _LOG.warning("%s: %s", error.filename, reason_of(error))
 
 
 def _is_image(path: PurePosixPath) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 from captioner.errors import DataError
@@ -40,7 +41,8 @@ def read_sidecars(folder: Path, *, xmp_texts: int = 0) -> list[CaptionedImage]:
             for suffix in suffixes
             for place in (image.with_name(image.name + suffix), image.with_suffix(suffix))
         ):
-            is_new = beside.is_file() and beside not in used
+            # Path.is_file fails for names that are too long.
+            is_new = os.path.isfile(beside) and beside not in used  # noqa: PTH113
             captions = _read_sidecar(beside, image, xmp_texts) if is_new else []
             if captions:
                 used.add(beside)

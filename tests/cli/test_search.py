@@ -271,6 +271,15 @@ def test_words_are_found_as_people_type_them(text, words, tmp_path, capsys):
     assert text in found(capsys)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="names of 255 bytes")
+def test_photos_with_names_as_long_as_can_be_are_searched(tmp_path, capsys):
+    for stem in ("a", "x" * 251):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{stem}.png")
+        (tmp_path / f"{stem}.txt").write_text(f"a {stem[0]} square")
+    assert main(["search", str(tmp_path), "square"]) == 0
+    assert sorted(found(capsys)) == ["a.png", f"{'x' * 251}.png"]
+
+
 def test_a_text_file_that_cannot_be_read_is_named(tmp_path, capsys):
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     (tmp_path / "a.txt").write_text("ein schwarzes Viereck für alle", encoding="latin-1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import tracemalloc
 import unicodedata
 import zipfile
@@ -161,6 +162,20 @@ def test_a_folder_has_the_same_photos_for_a_run_and_as_a_data_set(tmp_path: Path
     make_folder(tmp_path, "1.jpg", "a/2.png", "a/b/3.webp", "a/text.txt", *thumbnails, *gallery)
     assert list_images(tmp_path) == ["1.jpg", "a/2.png", "a/b/3.webp"]
     assert list_images(tmp_path) == [photo.name for photo in find_photos(tmp_path)]
+
+
+def test_what_may_not_be_read_is_left_out_and_named(tmp_path: Path, monkeypatch, caplog) -> None:
+    make_folder(tmp_path, "1.jpg", "closed/2.jpg", "closed/notes.txt")
+    is_file = Path.is_file
+
+    def check(path: Path) -> bool:
+        if path.parent.name == "closed":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", check)
+    assert list_images(tmp_path) == ["1.jpg"]
+    assert caplog.messages == [f"{tmp_path / 'closed' / '2.jpg'}: Permission denied"]
 
 
 @pytest.mark.parametrize("read", [lambda path: ImageFiles([path]), list_images])
