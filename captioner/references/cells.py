@@ -8,13 +8,14 @@ _FORMULA = "[=+\\-@\uff1d\uff0b\uff0d\uff20]"
 """What a cell begins with that a spreadsheet computes, in both widths."""
 _FIRST = rf"(?={_FORMULA}|[\t\r\n])"
 _WITHIN = rf"(?={_FORMULA})"
-_PATH = re.compile(_FIRST)
+_PATH = re.compile(rf"{_FIRST}|(?=\s)")
 _TEXT = re.compile(rf"^{_FIRST}|(?<=[;\t\r\n]){_WITHIN}")
 _TEXT_WRITTEN = re.compile(rf"^'{_FIRST}|(?<=[;\t\r\n])'{_WITHIN}")
 
 
 def escape_path(text: str) -> str:
-    """A path that is no formula: with "./" before it."""
+    """A path that is no formula, and does not begin with a space, which readers of tables take off: with "./"
+    before it."""
     return f"./{text}" if _PATH.match(text) else text
 
 

@@ -36,6 +36,8 @@ def test_other_paths_stay() -> None:
 def test_a_table_that_batch_wrote_has_the_same_names_and_captions(tmp_path: Path) -> None:
     records = [
         {"image": "=1.jpg", "caption": "-a dog; =a cat"},
+        {"image": " a.jpg", "caption": "a cat"},
+        {"image": "a.jpg", "caption": "a bird"},
         {"image": os.fsdecode(b"lat\xe9.jpg"), "caption": "'a dog'"},
         {"image": "x;=y.jpg", "caption": "a, b"},
     ]
