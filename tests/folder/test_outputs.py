@@ -224,7 +224,7 @@ def test_embedding_keeps_the_rest_of_the_file(few, tmp_path, batch, monkeypatch)
 
 @needs_exiftool
 def test_keywords_are_written_where_there_are_none(few, tmp_path, batch) -> None:
-    for number, tag in enumerate(("XMP-dc:Subject", "IPTC:Keywords")):
+    for number, tag in enumerate(("XMP-dc:Subject", "IPTC:Keywords", "IFD0:XPKeywords")):
         photo = few / f"theirs{number}.jpg"
         photo.write_bytes(make_image(number, format="JPEG"))
         subprocess.run(["exiftool", "-q", "-overwrite_original", f"-{tag}=mine", photo], check=True)
@@ -236,7 +236,7 @@ def test_keywords_are_written_where_there_are_none(few, tmp_path, batch) -> None
         expected = keywords_of(tags["XMP-dc:Description"])
         assert expected and np.atleast_1d(tags["XMP-dc:Subject"]).tolist() == expected
         assert read_tags(few / "theirs0.jpg")["XMP-dc:Subject"] == "mine"
-        assert "XMP-dc:Subject" not in read_tags(few / "theirs1.jpg")
+        assert not any("XMP-dc:Subject" in read_tags(few / f"theirs{number}.jpg") for number in (1, 2))
     assert batch(few, "-o", tmp_path / "out.parquet", "--keywords") == 2
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,7 @@ PERSONS = (
     "IPTC:Caption-Abstract=Grandmother with the cat",
     "XMP-tiff:ImageDescription=Grandmother with the cat",
     "IFD0:XPComment=Grandmother with the cat",
+    "PNG:Description=Grandmother with the cat",
     "ExifIFD:UserComment=Grandmother's cat, 1999",
     "ExifIFD:UserComment=Мурка спит",
     "ExifIFD:UserComment=बिल्ली सो रही है",
@@ -95,13 +98,16 @@ CAMERAS = (
 @pytest.mark.parametrize("beside", [False, True])
 def test_descriptions_in_other_tags_count_unless_a_camera_wrote_them(root, batch, capsys, beside) -> None:
     (root / "a.jpg").unlink()
+    photos = []
     for number, change in enumerate((*PERSONS, *CAMERAS)):
-        (root / f"{number}.jpg").write_bytes(make_image(number, format="JPEG"))
-        put(root / f"{number}.jpg", change)
+        format = "PNG" if change.startswith("PNG:") else "JPEG"
+        photos.append(root / f"{number}.{format.lower()}")
+        photos[-1].write_bytes(make_image(number, format=format))
+        put(photos[-1], change)
     assert batch(root, "-o", root, "--format", "xmp", *([] if beside else ["--embed"])) == 0
     assert f"{len(PERSONS)} kept as they were" in capsys.readouterr().err
-    for number in range(len(PERSONS) + len(CAMERAS)):
-        now = tags(root / (f"{number}.jpg.xmp" if beside else f"{number}.jpg"))
+    for number, photo in enumerate(photos):
+        now = tags(photo.with_name(f"{photo.name}.xmp") if beside else photo)
         assert (DESCRIPTION not in now) == (number < len(PERSONS)) and now[ALT_TEXT]
 
 
@@ -135,6 +141,15 @@ def test_only_what_we_wrote_is_taken_back(root, tmp_path, embed) -> None:
     assert now[DESCRIPTION] == "a boat" and ALT_TEXT not in now and now[f"{ALT_TEXT}-fr"] == "un bateau"
 
 
+def test_a_caption_with_letters_that_show_nothing_is_ours(root, tmp_path, embed) -> None:
+    corrections = tmp_path / "corrections.jsonl"
+    for caption, written in (("a boat\u200b at\u202e sea", "a boat at sea"), ("a ship", "a ship")):
+        corrections.write_text(json.dumps({"image": "a.jpg", "caption": caption, "status": "edited"}))
+        for flags in ((), ("--overwrite",)):
+            assert embed("--corrections", corrections, *flags) == 0
+            assert tags(root / "a.jpg")[DESCRIPTION] == tags(root / "a.jpg")[ALT_TEXT] == written
+
+
 @pytest.mark.skipif(os.name != "posix", reason="modes, owners and links")
 def test_embedding_leaves_the_file_what_it_was(root, embed, capsys) -> None:
     photo = root / "a.jpg"
@@ -156,6 +171,23 @@ def test_a_photo_of_another_format_than_its_name_says_is_written_into(root, embe
     (root / name).write_bytes(make_image(2, format=format))
     assert embed() == 0
     assert DESCRIPTION in tags(root / name)
+
+
+def test_a_photo_that_cannot_hold_a_description_is_a_failure(root, embed, capsys) -> None:
+    (root / "b.ppm").write_bytes(content := make_image(2, format="PPM"))
+    assert embed() == 1
+    assert "b.ppm: cannot write b.ppm: it cannot hold this metadata" in capsys.readouterr().err
+    assert (root / "b.ppm").read_bytes() == content and DESCRIPTION in tags(root / "a.jpg")
+
+
+def test_a_full_disk_of_temporary_files_is_named(root, embed, tmp_path, capsys, monkeypatch) -> None:
+    def write(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(Path, "write_bytes", write)
+    assert embed() == 2
+    assert f"cannot write {tmp_path / 'captioner-'}" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes and links")

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from captioner.errors import RuntimeMissingError
+from captioner.files.destination import writing
 from captioner.images.suffixes import PICTURES
 from captioner.words.tokens import joiners
 
@@ -65,12 +66,15 @@ class ExifTool:
 
     def set_tags(self, content: bytes | None, suffix: str, tags: Mapping[str, str | Sequence[str]]) -> bytes:
         """The content with these tags written; without a content, that of a new file. An empty value removes
-        the tag. Raises `ExifToolError`."""
+        the tag. Raises `ExifToolError`, and `OutputError` if there is no room for a copy."""
         path = self._put(suffix, content)
         values = {tag: [value] if isinstance(value, str) else value for tag, value in tags.items()}
-        changes = (f"-{tag}={_one_line(value)}" for tag, several in values.items() for value in several)
+        changes = (f"-{tag}={one_line(value)}" for tag, several in values.items() for value in several)
         self._execute("-overwrite_original", *changes, path.name)
-        return path.read_bytes()
+        changed = path.read_bytes()
+        if changed == content:  # exiftool takes this for no error, as for a PPM file
+            raise ExifToolError("it cannot hold this metadata")
+        return changed
 
     def close(self) -> None:
         process, self._process = self._process, None
@@ -92,7 +96,8 @@ class ExifTool:
         for left in path.parent.iterdir():
             left.unlink()
         if content is not None:
-            path.write_bytes(content)
+            with writing(path):  # on a disk of its own, which may be full
+                path.write_bytes(content)
         return path
 
     def _start(self) -> None:
@@ -126,8 +131,8 @@ class ExifTool:
         return output
 
 
-def _one_line(value: str) -> str:
-    """A value without control characters, which neither a line of arguments nor XMP can hold."""
+def one_line(value: str) -> str:
+    """A value as XMP holds it: on one line, without control characters."""
     needed = joiners(value)
     kept = "".join(
         letter if letter.isprintable() or place in needed else " " for place, letter in enumerate(value)

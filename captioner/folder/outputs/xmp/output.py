@@ -18,7 +18,7 @@ from captioner.files.partial import Partial
 from captioner.folder.items import digest_of
 from captioner.folder.outputs.options import OutputOptions
 from captioner.folder.outputs.sidecar import SidecarOutput, whole
-from captioner.folder.outputs.xmp.exiftool import ExifTool, ExifToolError
+from captioner.folder.outputs.xmp.exiftool import ExifTool, ExifToolError, one_line
 from captioner.folder.outputs.xmp.tags import (
     READ,
     SIDECAR_FOR,
@@ -26,7 +26,6 @@ from captioner.folder.outputs.xmp.tags import (
     Wanted,
     choose,
     is_marked,
-    one_line,
     text_digest,
     without_ours,
 )

@@ -11,6 +11,7 @@ import regex
 
 from captioner.folder.items import digest_of
 from captioner.folder.outputs.options import OutputOptions
+from captioner.folder.outputs.xmp.exiftool import one_line
 from captioner.folder.outputs.xmp.written import Written
 from captioner.folder.records import keywords_of_record
 from captioner.folder.transform import Record
@@ -25,9 +26,10 @@ KEYWORDS, WRITER = "XMP-dc:Subject", "XMP-photoshop:CaptionWriter"
 _OTHER_DESCRIPTIONS = (
     *("IPTC:Caption-Abstract", "IFD0:ImageDescription", "XMP-tiff:ImageDescription"),
     "IFD0:XPComment",  # of Windows
+    "PNG:Description",
 )
 _COMMENT = "ExifIFD:UserComment"
-_OTHER_KEYWORDS = ("IPTC:Keywords",)
+_OTHER_KEYWORDS = ("IPTC:Keywords", "IFD0:XPKeywords")
 """Tags in which other programs store the description and the keywords."""
 _PATHS = {"XMP-lr:HierarchicalSubject": "|", "XMP-digiKam:TagsList": "/"}
 """Tags of keywords with what they are kinds of, and what is between them."""
@@ -182,11 +184,6 @@ def _others(tag: str, tags: Mapping[str, Any]) -> list[str]:
         comment = str(tags.get(_COMMENT, "")).strip()
         texts += [comment] if _OF_PEOPLE.fullmatch(comment) else []
     return [text for text in texts if not is_of_camera(text.strip())]
-
-
-def one_line(caption: str) -> str:
-    """A caption as XMP holds it."""
-    return " ".join(caption.split())
 
 
 def text_digest(text: str) -> bytes:
