@@ -7,6 +7,7 @@ prototypes: what tells them from the other photos, and what is added to pictures
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -74,24 +75,23 @@ def learn(
     keys = MOST_KEYS if shared else len(corrected)
     architecture = dataclasses.replace(start.model, taught=start.model.taught + keys)
     torch.manual_seed(options.seed)
-    frozen = start.build().to(device).eval()
+    model = CaptionModel(architecture, len(vocabulary))
+    start.give(model, vocabulary, replaced_words(corrected, said, start.vocabulary))
+    model = model.to(device).eval()
     part = FrozenPart(
-        encoder=frozen.encoder,
+        encoder=model.encoder,
         name=start.model.encoder,
         segments=options.frozen_segments,
         image_size=start.model.image_size,
-        letterbox=frozen.letterbox,
+        letterbox=model.letterbox,
     )
     as_they_are = dataclasses.replace(part, mirrored=False)
-    network, first = part.on(device), len(corrected)
+    network, first = functools.cache(lambda: part.on(device)), len(corrected)
     with progress.task("features", len(examples), 0) as tell:
         maps = build_cache(cache, part, corrected, device, lambda done, _: tell(done, ""), network)
         of_others = build_cache(
             cache, as_they_are, others, device, lambda done, _: tell(first + done, ""), network
         )
-    model = CaptionModel(architecture, len(vocabulary))
-    start.give(model, vocabulary, replaced_words(corrected, said, start.vocabulary))
-    model = model.to(device).eval()
     pupil = Pupil(model, maps, corrected, vocabulary, start, options, device, shared)
     alike = pupil.remember(of_others, len(others))
     pupil.learn(progress)
