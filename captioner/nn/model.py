@@ -18,8 +18,11 @@ from captioner.nn.decoder.bonus import Bonuses, BonusOptions
 from captioner.nn.decoder.bonus.evidence import ClassSizes, WordEvidence
 from captioner.nn.decoder.bonus.names import NameHelp, Names
 from captioner.nn.encoder import STRIDES, GridEncoder, GridRefiner, build_backbone, pretrained_classifier
+from captioner.nn.within_memory import within_memory
 
 RESIZES = ("squash", "letterbox")
+MOST_LAYERS = 100
+"""Of the refiner, and of the transformer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,9 @@ class ModelOptions:
         for name in ("refiner_layers", "taught"):
             if getattr(self, name) < 0:
                 raise DataError(f"{name} must be at least 0, got {getattr(self, name)}")
+        for name in ("refiner_layers", "layers"):
+            if getattr(self, name) > MOST_LAYERS:
+                raise DataError(f"{name} must be at most {MOST_LAYERS}, got {getattr(self, name)}")
         if not 0 <= self.mean_weight < math.inf:  # also false for NaN
             raise DataError(f"mean_weight must be at least 0 and finite, got {self.mean_weight}")
         if not DECODERS[self.decoder].detects and (self.mean_weight != 1 or self.bonus.wanted):
@@ -99,8 +105,10 @@ class CaptionModel(nn.Module):
     encoder: GridEncoder
     decoder: Decoder
 
+    @within_memory()
     def __init__(self, options: ModelOptions, vocabulary: int, weights: str | None = None) -> None:
-        """`vocabulary` is the number of words; `weights` are the backbone's (see `build_backbone`)."""
+        """`vocabulary` is the number of words; `weights` are the backbone's (see `build_backbone`). Raises
+        `DataError` for a model that does not fit into memory."""
         super().__init__()
         self.options = options
         refiner = None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from captioner.captioner import Captioner
 from captioner.errors import CaptionerError, DataError
-from captioner.export.taught import export_taught
+from captioner.export.taught.bundle import export_taught
 from captioner.files.destination import writing
 from captioner.files.whole_folder import folder_aside, is_taken, publish_folder
 from captioner.model import bundle as bundles

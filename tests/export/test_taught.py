@@ -14,7 +14,8 @@ from support import squares
 from captioner import Captioner
 from captioner.errors import DataError
 from captioner.export.bundle import export_bundle
-from captioner.export.taught import NEVER, export_taught
+from captioner.export.taught.bundle import export_taught
+from captioner.export.taught.new_words import NEVER
 from captioner.model.bundle import DEFAULT, Bundle
 from captioner.model.runtime import Runtime
 from captioner.model.search.choices import Floats

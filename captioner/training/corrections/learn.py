@@ -7,6 +7,7 @@ prototypes: what tells them from the other photos, and what is added to pictures
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -83,7 +84,7 @@ def learn(
         letterbox=frozen.letterbox,
     )
     as_they_are = dataclasses.replace(part, mirrored=False)
-    network, first = part.on(device), len(corrected)
+    network, first = functools.cache(lambda: part.on(device)), len(corrected)
     with progress.task("features", len(examples), 0) as tell:
         maps = build_cache(cache, part, corrected, device, lambda done, _: tell(done, ""), network)
         of_others = build_cache(

@@ -13,7 +13,7 @@ from torch import Tensor
 from captioner.errors import ImageError
 from captioner.nn.encoder import GridEncoder
 from captioner.training.data.examples import Example
-from captioner.training.data.frozen_part import FrozenPart, trained_outputs
+from captioner.training.data.frozen_part import FrozenPart, Network, trained_outputs
 from captioner.training.data.placing import Features, place, take
 from captioner.training.data.stored_arrays import at_once, fill, on_threads
 
@@ -71,23 +71,23 @@ def build_cache(
     examples: Sequence[Example],
     device: torch.device,
     progress: Callable[[int, int], None],
-    network: Callable[[np.ndarray], list[np.ndarray]] | None = None,
+    network: Callable[[], Network] | None = None,
 ) -> FeatureCache:
     """Compute what the cache in `folder` lacks; `progress(done, total)` is called after each batch. `network`
-    is `part.on(device)`, which takes seconds to make, if there is one already.
+    gives `part.on(device)`, which takes seconds to make: caches of one network can share it.
 
     On a GPU, what the cache holds is copied there if it fits. Images that cannot be read have no features
     (`FeatureCache.damaged`). Raises `DataError` for one that is missing, and `OutputError` if there is no
     space for the cache.
     """
-    maps_of = functools.cache(lambda: network or part.on(device))
+    network = network or functools.cache(lambda: part.on(device))
 
     def compute(some: Sequence[Example]) -> dict[str, np.ndarray]:
         read = on_threads(part.views, some)
         blank = part.blank()
         views = np.concatenate([blank if isinstance(one, ImageError) else one for one in read])
         found = {} if part.letterbox is None else {"mask": part.letterbox.mask(views).reshape(len(views), -1)}
-        found |= {f"stage{number}": each for number, each in enumerate(maps_of()(views[..., :3]))}
+        found |= {f"stage{number}": each for number, each in enumerate(network()(views[..., :3]))}
         rows = {name: array.reshape(len(some), -1, *array.shape[1:]) for name, array in found.items()}
         return rows | {_DAMAGED: np.array([isinstance(one, ImageError) for one in read])}
 

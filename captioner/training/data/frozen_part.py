@@ -24,6 +24,9 @@ from captioner.training.data.augment import crop
 from captioner.training.data.examples import Example
 from captioner.training.data.pixel_network import on_pixels, weights_digest
 
+Network = Callable[[np.ndarray], list[np.ndarray]]
+"""uint8 (batch, height, width, 3) -> maps, float16 (batch, channels, rows, columns), or these pixels."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrozenPart:
@@ -84,9 +87,8 @@ class FrozenPart:
     def _sides(self) -> int:
         return 1 + self.mirrored
 
-    def on(self, device: torch.device) -> Callable[[np.ndarray], list[np.ndarray]]:
-        """A function from uint8 (batch, height, width, 3) to maps, float16 (batch, channels, rows, columns),
-        or to the pixels themselves if `segments` is 0."""
+    def on(self, device: torch.device) -> Network:
+        """What computes its features; pixels if `segments` is 0."""
         if self.segments == 0:
             return lambda pixels: [pixels]
         return on_pixels(_Segments(self.encoder, self.segments), self.image_size, device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,23 +54,6 @@ class Prepared:
         """The examples to train on whose photos can be used, and their features; those to validate on, and
         theirs. What is missing in the folder `cache` is computed. Raises `DataError` if too few can be used.
         """
-        crops = self.options.crops
-        features = self._features(self.train, "training", cache, device, progress, crops=crops)
-        train, features = self.left_out.usable(self.train, features)
-        val_features = self._features(self.val, "validation", cache, device, progress, mirrored=False)
-        return train, features, *self.left_out.usable(self.val, val_features)
-
-    def _features(
-        self,
-        examples: Sequence[Example],
-        what: str,
-        cache: Path,
-        device: torch.device,
-        progress: Progress,
-        *,
-        crops: int = 0,
-        mirrored: bool = True,
-    ) -> FeatureCache:
         self.model.eval()
         part = FrozenPart(
             encoder=self.model.encoder,
@@ -77,11 +61,17 @@ class Prepared:
             segments=self.options.frozen_segments,
             image_size=self.options.model.image_size,
             letterbox=self.model.letterbox,
-            crops=crops,
-            mirrored=mirrored,
+            crops=self.options.crops,
         )
-        with progress.task(f"features of {what} images", len(examples), 0) as tell:
-            return build_cache(cache, part, examples, device, lambda done, _total: tell(done, ""))
+        network = functools.cache(lambda: part.on(device))
+
+        def features(of: FrozenPart, examples: Sequence[Example], what: str) -> FeatureCache:
+            with progress.task(f"features of {what} images", len(examples), 0) as tell:
+                return build_cache(cache, of, examples, device, lambda done, _: tell(done, ""), network)
+
+        train = self.left_out.usable(self.train, features(part, self.train, "training"))
+        as_they_are = dataclasses.replace(part, crops=0, mirrored=False)
+        return *train, *self.left_out.usable(self.val, features(as_they_are, self.val, "validation"))
 
 
 def prepare(options: TrainOptions, data_root: Path, device: torch.device, progress: Progress) -> Prepared:

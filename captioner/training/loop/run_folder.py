@@ -84,7 +84,9 @@ class RunFolder:
 
     @property
     def _instead(self) -> str:
-        return f'choose another folder; start = "{self.best}" goes on from these weights there'
+        # A run without validation has no best.pt, and a start is relative to the data, not to where we are.
+        weights = (self.best if self.best.exists() else self.state).absolute()
+        return f'choose another folder; start = "{weights}" goes on from these weights there'
 
 
 def _changes(before: Any, now: Any, path: str = "") -> Iterator[str]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from captioner.errors import DataError
 from captioner.model.vocabulary import SPECIAL, Vocabulary
-from captioner.nn.model import CaptionModel, ModelOptions
+from captioner.nn.model import CaptionModel
 from captioner.training.config.train_options import TrainOptions
 from captioner.training.data.examples import Example
 from captioner.training.names.class_words import ClassWords, caption_counts, class_names
@@ -69,7 +69,7 @@ def build_model(
     architecture = dataclasses.replace(architecture, bonus=bonus)
     keeps = start is not None and start.model.encoder == architecture.encoder
     weights = None if options.weights == "random" or keeps else options.weights
-    model = _new_model(architecture, len(vocabulary), weights)
+    model = CaptionModel(architecture, len(vocabulary), weights)
     if named:
         model.name_classes(named.membership, named.column)
     if classes:
@@ -87,15 +87,6 @@ def build_model(
         model.relate_names(related_names(class_names(bonus), examples, vocabulary))
     model.strengthen_evidence(options.stages[0].evidence_gain)
     return Built(model, vocabulary, dataclasses.replace(options, model=architecture), added)
-
-
-def _new_model(architecture: ModelOptions, words: int, weights: str | None) -> CaptionModel:
-    try:
-        return CaptionModel(architecture, words, weights)
-    except (MemoryError, RuntimeError) as error:
-        if "alloc" not in str(error) and not isinstance(error, MemoryError):
-            raise
-        raise DataError("a model of this size does not fit into the memory of this machine") from error
 
 
 def _caption_counts(examples: Sequence[Example], vocabulary: Vocabulary, start: Start | None) -> Tensor:

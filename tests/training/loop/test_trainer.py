@@ -25,6 +25,7 @@ from captioner.training.data.batches import PHOTOS
 from captioner.training.data.examples import load_examples
 from captioner.training.loop.plan import planned
 from captioner.training.loop.report import position_in_words
+from captioner.training.loop.run_folder import RunFolder
 from captioner.training.weights import checkpoint
 
 
@@ -259,6 +260,16 @@ def test_a_folder_of_another_run_is_refused(
     (tmp_path / "run" / "last.pt").write_bytes((uninterrupted / "best.pt").read_bytes())
     with pytest.raises(DataError, match="cannot be resumed from"):
         trainer(squares.options(squares.TWO_STAGES), tmp_path / "run", data, cache)
+
+
+def test_a_start_that_is_recommended_exists_and_is_found_from_the_folder_of_the_data(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = RunFolder(Path("run"))
+    checkpoint.save(folder.state, {"options": squares.options().to_dict(), "position": [], "objectives": []})
+    with pytest.raises(DataError, match=f'start = "{tmp_path / "run" / "last.pt"}" goes on'):
+        folder.last(squares.options(seed=2), [], [], torch.device("cpu"))
 
 
 def test_other_photos_are_refused_before_features_are_computed(

@@ -252,6 +252,27 @@ def test_a_checkpoint_of_something_else(tmp_path: Path, changes: dict[str, Any],
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"refiner_layers": 200_000}, "refiner_layers must be at most 100, got 200000"),
+        ({"decoder": "transformer", "layers": 200_000}, "layers must be at most 100, got 200000"),
+        ({"features": 2_000_000}, "does not fit into the memory"),
+        ({"refiner_layers": 90, "features": 1600}, "does not fit into the memory"),  # 80 MB each
+        ({"hidden": 10**10}, "does not fit into the memory"),
+    ],
+)
+def test_a_model_that_is_far_larger_than_its_checkpoint_is_not_built(
+    tmp_path: Path, changes: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("captioner.nn.within_memory.available_memory", lambda: 2 * 10**8)
+    options = squares.options().to_dict()
+    options["model"] |= changes
+    checkpoint.save(tmp_path / "best.pt", contents(options=options))
+    with pytest.raises(DataError, match=reason):
+        checkpoint.load_model(tmp_path / "best.pt")
+
+
 @pytest.mark.parametrize("kind", ["missing", "folder", "empty", "list"])
 def test_what_is_no_checkpoint(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "best.pt"
