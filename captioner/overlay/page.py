@@ -62,7 +62,7 @@ def page_shell() -> str:
     {{data}} are left to be filled in, as escaped HTML and as JSON (`template.to_json`)."""
     css = template.load_style("theme.css", "view.css", "page.css")
     script = "'use strict';\n" + template.load(
-        "theme.js", "language.js", "field.js", "copy.js", "view.js", "page.js"
+        "remember.js", "theme.js", "language.js", "field.js", "copy.js", "view.js", "page.js"
     )
     policy = (
         f"default-src 'none'; img-src data:; font-src data:; style-src {template.content_hash(css)}; "

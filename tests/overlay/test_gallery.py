@@ -155,51 +155,6 @@ def test_a_click_opens_the_interactive_view(browser, gallery):
         page.wait_for_url(lambda url: "photo=" not in url)
 
 
-def test_the_keyboard_alone(browser, gallery):
-    with open_page(browser, gallery) as page:
-        page.keyboard.press("/")
-        page.keyboard.press("ArrowDown")
-        page.keyboard.press("ArrowRight")
-        page.keyboard.press("Enter")
-        page.wait_for_selector(".word")
-        page.keyboard.press("Home")
-        page.keyboard.press("ArrowRight")
-        assert page.locator('.word[aria-pressed="true"] bdi').text_content() == "white"
-        page.keyboard.press("Escape")
-        page.wait_for_url(lambda url: "photo=" not in url)
-        wait_for(page, "document.activeElement.querySelector('.says') !== null")
-        page.keyboard.press("ArrowRight")
-        page.keyboard.press("ArrowRight")
-        wait_for(
-            page, "(text) => document.activeElement.querySelector('.says').textContent === text", arg=TEXTS[2]
-        )
-        assert page.evaluate("document.activeElement.querySelector('.says').textContent") == TEXTS[2]
-
-
-def test_a_question_mark_lists_the_keys(browser, gallery):
-    with open_page(browser, gallery) as page:
-        keys = page.get_by_role("dialog", name="Keys")
-        page.keyboard.press("/")
-        page.keyboard.press("?")
-        assert page.locator(".query").input_value() == "?"
-        page.locator(".query").fill("")
-        page.locator(".card").first.click()
-        page.wait_for_selector(".word")
-        page.keyboard.press("?")
-        keys.get_by_text("approve the caption").wait_for()
-        take_screenshot(page, "gallery-keys")
-        assert violations(page, find_axe()) == []
-        page.keyboard.press("a")  # is not for the photo below
-        page.keyboard.press("Escape")
-        keys.wait_for(state="hidden")
-        assert page.locator(".review-state").text_content() == ""
-        page.keyboard.press("Escape")
-        page.locator(".viewer").wait_for(state="hidden")
-        page.locator(".bar-top").get_by_role("button", name="Keys").click()
-        keys.get_by_role("button", name="Close").click()
-        keys.wait_for(state="hidden")
-
-
 def test_a_link_shows_what_its_sender_saw(browser, gallery):
     with open_page(browser, gallery, "#q=dog&sort=most&photo=2.jpg") as page:
         page.wait_for_selector(".word")

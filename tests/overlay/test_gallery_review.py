@@ -252,19 +252,6 @@ def test_an_alternative_is_chosen_by_mouse_and_by_key(browser, gallery):
         assert page.locator(".photo img").get_attribute("alt") == "a third"
 
 
-def test_a_key_pressed_before_a_photo_is_read_chooses_nothing_of_the_photo_before(browser, gallery):
-    with open_page(browser, gallery, "#photo=0.jpg") as page:
-        page.wait_for_selector(".word")
-        page.evaluate(
-            """for (const key of ["PageDown", "1"])
-                document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }))"""
-        )
-        page.wait_for_selector(".view:not([hidden])")
-        assert page.locator(".viewer-name").text_content() == "1.jpg"
-        page.keyboard.press("Escape")
-        assert captions_shown(page)[:2] == list(TEXTS[:2])
-
-
 def test_all_that_are_shown_are_approved_at_once(browser, gallery):
     with open_page(browser, gallery) as page:
         page.locator(".query").fill("dog")

@@ -26,6 +26,7 @@ CHUNK = 1000
 _MARKER_BYTES = 2**12
 STYLES = ("theme.css", "view.css", "gallery.css")
 DESK = (
+    "remember.js",
     "theme.js",
     "language.js",
     "keys.js",

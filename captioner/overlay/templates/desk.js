@@ -182,10 +182,9 @@ function createDesk({ photos, decisions, search, pictureOf, hrefOf, coveredHeigh
 
   // Keys of the list. Returns whether the key meant something.
   function handleKey(event) {
-    const inField = event.target.matches("input, select, textarea");
-    const isUndo = event.key.toLowerCase() === (event.ctrlKey || event.metaKey ? "z" : "u");
-    if (isUndo && !inField && !event.altKey && !event.shiftKey) decisions.undo();
-    else if (event.key === "/" && !inField && !cards.closest("[hidden]")) query.select();
+    const character = characterKeys.of(event), isControl = (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey;
+    if (character === "u" || (isControl && event.key.toLowerCase() === "z" && !isWriting(event))) decisions.undo();
+    else if (character === "/" && !cards.closest("[hidden]")) query.select();
     else if (event.key === "ArrowDown" && event.target === query) list.focus(0);
     else return false;
     event.preventDefault();

@@ -71,7 +71,7 @@ function createReview(root, { decisions, list, onNext }) {
   find(".cancel").addEventListener("click", cancel);
   editor.addEventListener("submit", (event) => { event.preventDefault(); save(); });
   field.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); save(); }
+    if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); save(); }
     if (event.key === "Escape") { event.preventDefault(); event.stopPropagation(); cancel(); }
   });
 
@@ -87,8 +87,7 @@ function createReview(root, { decisions, list, onNext }) {
 
   // Returns whether the key meant something.
   function handleKey(event) {
-    if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches("input, select, textarea")) return false;
-    const action = { a: approve, e: edit, r: reject }[event.key.toLowerCase()];
+    const action = { a: approve, e: edit, r: reject }[characterKeys.of(event)];
     if (!action || !photo) return false;
     event.preventDefault();
     action();

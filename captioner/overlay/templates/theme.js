@@ -1,14 +1,11 @@
 // Light or dark: as the system says until a button is pressed, then as the reader chose.
 function createThemeButtons(buttons) {
-  const key = "captioner-theme";
+  const memory = createMemory("captioner-theme");
   const system = matchMedia("(prefers-color-scheme: dark)");
-  let chosen = null;
-  try { chosen = localStorage.getItem(key); } catch { /* pages from disk may have no storage */ }
-  const apply = () => { document.documentElement.style.colorScheme = chosen ?? "light dark"; };
+  const apply = () => { document.documentElement.style.colorScheme = memory.value ?? "light dark"; };
   buttons.forEach((button) => button.addEventListener("click", () => {
-    const dark = chosen ? chosen === "dark" : system.matches;
-    chosen = dark ? "light" : "dark";
-    try { localStorage.setItem(key, chosen); } catch { /* the choice then lasts as long as the page */ }
+    const dark = memory.value ? memory.value === "dark" : system.matches;
+    memory.value = dark ? "light" : "dark";
     apply();
   }));
   apply();

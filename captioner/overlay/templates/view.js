@@ -269,7 +269,7 @@ function createView(root, { onChoose } = {}) {
     button.type = "button";
     button.setAttribute("aria-label", `Use${key}: ${other.text}`);
     if (key) {
-      button.setAttribute("aria-keyshortcuts", key.trim());
+      button.dataset.key = key.trim();
       button.append(" ", element("kbd", "", key.trim()));
     }
     button.addEventListener("click", () => onChoose(other.text));
@@ -313,6 +313,7 @@ function createView(root, { onChoose } = {}) {
     find(".legend-note").textContent = buttons.length ? `${data.grid[0]} by ${data.grid[1]} places` : "";
     find(".others").hidden = !data.alternatives.length;
     find(".others ol").replaceChildren(...data.alternatives.map(makeAlternative));
+    if (onChoose) characterKeys.tell(find(".others"));
     leavePlace();
     showLegend();
     shown = null;
@@ -321,14 +322,14 @@ function createView(root, { onChoose } = {}) {
 
   // Keys that work wherever the focus is, but in fields where they mean something else.
   function handleKey(event) {
-    if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches("input, select, textarea")) return;
-    const isRightToLeft = sentence.dir === "rtl";
-    const inSentence = event.target.matches("button, body, .view-title, .word");
-    const other = onChoose && /^[1-9]$/.test(event.key) && data?.alternatives[event.key - 1];
+    const other = onChoose && data?.alternatives[characterKeys.of(event) - 1];
     if (other) {
       event.preventDefault();
       return onChoose(other.text);
     }
+    if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches("input, select, textarea")) return;
+    const isRightToLeft = sentence.dir === "rtl";
+    const inSentence = event.target.matches("button, body, .view-title, .word");
     const moves = {
       ArrowRight: () => step(isRightToLeft ? -1 : 1, true),
       ArrowLeft: () => step(isRightToLeft ? 1 : -1, true),
