@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from support.browser import new_page, open_page, wait_for
+from support.browser import open_page, wait_for
 from support.captions import make_caption
-from support.gallery import TEXTS, captions_shown
+from support.gallery import TEXTS, captions_shown, states
 
-from captioner.overlay.gallery import GalleryOptions, write_gallery
+from captioner.overlay.gallery import write_gallery
 from captioner.retrieval import CaptionIndex, CaptionText
 from captioner.words.forms import base
 
@@ -44,10 +44,6 @@ def save(page, kind: str, folder: Path) -> Path:
 
 def wait_for_photo(page, name: str) -> None:
     wait_for(page, f"document.querySelector('.viewer-name').textContent === {json.dumps(name)}")
-
-
-def states(page) -> list[str]:
-    return page.locator(".card .status").all_text_contents()
 
 
 def test_review_by_keyboard(browser, gallery, tmp_path):
@@ -188,53 +184,6 @@ def test_two_tabs_keep_the_decisions_of_both(browser, gallery):
         page.keyboard.press("u")
         other.locator(".card .status").nth(1).wait_for(state="detached")
         assert states(page) == states(other) == ["approved"]
-
-
-def test_what_a_server_keeps_and_what_it_does_not_is_said(browser, folder, records, tmp_path):
-    write_gallery(records, tmp_path / "gallery.html", folder, GalleryOptions(saves_to="decisions"))
-    page, gone = new_page(browser), False
-
-    def answer(route) -> None:
-        if gone:
-            route.abort()
-        elif route.request.url.endswith("/decisions"):
-            route.fulfill(json=[])
-        else:
-            route.fulfill(path=tmp_path / route.request.url.removeprefix("http://localhost/"))
-
-    page.route("http://localhost/**", answer)
-    page.clock.install()
-    page.goto("http://localhost/gallery.html")
-    with page.expect_response(lambda response: response.request.method == "POST") as kept:
-        page.locator(".approve-all").click()
-    kept.value.finished()
-    page.evaluate("new Promise(requestAnimationFrame)")
-    assert page.locator(".told").text_content() == "Approved: 4 captions"
-
-    page.locator(".card").first.click()
-    page.wait_for_selector(".word")
-    gone = True
-    page.keyboard.press("r")
-    warning = page.locator(".viewer").get_by_role("alert")
-    warning.get_by_text("Not saved: the server cannot be reached.").wait_for()
-    page.locator(".problem").get_by_text("The server cannot be reached.").wait_for()
-    gone = False
-    page.keyboard.press("a")
-    warning.wait_for(state="hidden")
-
-    for event in ("online", "visibilitychange"):
-        gone = True
-        page.keyboard.press("u")
-        warning.wait_for()
-        gone = False
-        page.evaluate(f"document.dispatchEvent(new Event('{event}', {{ bubbles: true }}))")
-        warning.wait_for(state="hidden")
-    gone = True
-    page.keyboard.press("u")
-    warning.wait_for()
-    gone = False
-    page.clock.run_for(60_000)  # without anybody
-    warning.wait_for(state="hidden")
 
 
 def test_an_alternative_is_chosen_by_mouse_and_by_key(browser, gallery):

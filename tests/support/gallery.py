@@ -9,3 +9,7 @@ TEXTS = ("a black dog runs", "a white cat sleeps", "two dogs in the snow", "a ca
 
 def captions_shown(page: Any) -> list[str]:
     return page.locator(".card .says").all_text_contents()
+
+
+def states(page: Any) -> list[str]:
+    return page.locator(".card .status").all_text_contents()

@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image
 
 from captioner.protocol import PixelModel
+from captioner_server.http.pages.gallery import Gallery
 from captioner_server.options import ServerOptions
 from captioner_server.server import CaptionServer
 from support.patience import PATIENCE_S
@@ -24,12 +25,14 @@ T = TypeVar("T")
 class RunningServer:
     """A server that other threads call; `address` is HOST:PORT."""
 
-    def __init__(self, model: PixelModel | None, options: ServerOptions) -> None:
+    def __init__(
+        self, model: PixelModel | None, options: ServerOptions, gallery: Gallery | None = None
+    ) -> None:
         self.model = model
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self.server: CaptionServer = self.call(_make(options))
+        self.server: CaptionServer = self.call(_make(options, gallery))
         self.address = f"127.0.0.1:{self.call(self.server.start())}"
         if model is not None:
             self.call(self.server.open({"default": model}))
@@ -52,15 +55,18 @@ class RunningServer:
         self._thread.join(10)
 
 
-async def _make(options: ServerOptions) -> CaptionServer:
-    return CaptionServer(options)
+async def _make(options: ServerOptions, gallery: Gallery | None) -> CaptionServer:
+    return CaptionServer(options, gallery)
 
 
 @contextmanager
-def serve(model: PixelModel | None, **options: Any) -> Iterator[RunningServer]:
+def serve(
+    model: PixelModel | None, gallery: Gallery | None = None, **options: Any
+) -> Iterator[RunningServer]:
     """Serve a model on a free port; without a model the server stays in its loading state."""
     patient = {"max_wait_s": PATIENCE_S, "grace_s": PATIENCE_S}
-    running = RunningServer(model, ServerOptions(**{"port": 0, "lame_duck_s": 0.0, **patient, **options}))
+    chosen = ServerOptions(**{"port": 0, "lame_duck_s": 0.0, **patient, **options})
+    running = RunningServer(model, chosen, gallery)
     try:
         yield running
     finally:

@@ -41,13 +41,14 @@ function createDecisions({ keeper, onChange }) {
     actions.length = 0;
   }
 
-  // What was kept elsewhere, before and after a change.
-  function follow(...both) {
-    const [before, after] = both.map((entries) => new Map(entries.map(([file, decision]) => [file, JSON.stringify(decision)])));
-    const files = [...new Set([...before.keys(), ...after.keys()])].filter((file) => before.get(file) !== after.get(file));
+  // What is kept now, after others have changed it; `before` is what was kept when this page last knew.
+  function follow(after, before = [...decided]) {
+    const [old, now] = [before, after].map((entries) => new Map(entries.map(([file, decision]) => [file, JSON.stringify(decision)])));
+    const files = [...new Set([...old.keys(), ...now.keys()])].filter((file) => old.get(file) !== now.get(file));
+    if (!files.length) return;
     for (const file of files) decided.delete(file);
-    receive(both[1].filter(([file]) => files.includes(file)));
-    onChange({ files, label: "Changed in another tab", undone: false });
+    receive(after.filter(([file]) => files.includes(file)));
+    onChange({ files, label: "Changed elsewhere", undone: false });
   }
 
   receive(keeper.entries);
@@ -74,16 +75,16 @@ function keepInBrowser(key) {
       try { localStorage.setItem(key, JSON.stringify([...kept])); } catch { /* then they last as long as the page */ }
     },
     follow(onChange) {
-      addEventListener("storage", (event) => { if (event.key === key) onChange(parse(event.oldValue), parse(event.newValue)); });
+      addEventListener("storage", (event) => { if (event.key === key) onChange(parse(event.newValue), parse(event.oldValue)); });
     },
   };
 }
 
 // Keeps decisions on the server that the page comes from, in the order in which they are made. `tell` gets what is wrong,
-// and an empty text when that has passed.
+// and an empty text when that has passed. Whenever the reader comes to the page, it looks for what others decided there.
 function keepOnServer(path, tell) {
   const FIRST_PAUSE_MS = 2000, LONGEST_PAUSE_MS = 60_000;
-  let waiting = [], sending = null, failed = false, told = "", pause = FIRST_PAUSE_MS, timer = 0;
+  let made = 0, waiting = [], sending = null, failed = false, told = "", pause = FIRST_PAUSE_MS, timer = 0;
   async function send() {
     while (waiting.length) {
       const changes = waiting;
@@ -110,12 +111,34 @@ function keepOnServer(path, tell) {
     clearTimeout(timer);
     if (waiting.length) sending ??= send().finally(() => { sending = null; });
   }
+
+  // What the server keeps; null if it does not say, or this page has decided something meanwhile.
+  async function read() {
+    const before = made;
+    if (waiting.length || sending) return null;
+    try {
+      const kept = await (await fetch(path)).json();
+      return made === before ? kept.map(({ image, caption, status }) => [image, { caption, status }]) : null;
+    } catch {
+      return null;
+    }
+  }
   addEventListener("online", flush);
   document.addEventListener("visibilitychange", () => document.hidden || flush());
   addEventListener("beforeunload", (event) => { if (waiting.length || sending) event.preventDefault(); });
   return {
     entries: [],
+    read,
+    follow(onChange) {
+      const look = async () => {
+        const kept = document.hidden ? null : await read();
+        if (kept) onChange(kept);
+      };
+      addEventListener("focus", look);
+      document.addEventListener("visibilitychange", look);
+    },
     keep(changes) {
+      made++;
       waiting.push(...changes);
       told = ""; // what the page says of these stands in its place
       flush();

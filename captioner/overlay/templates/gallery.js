@@ -7,8 +7,9 @@ const captionerGallery = (() => {
   const FIRST = { order: "folder", show: "all" }, IN_HASH = { query: "q", order: "sort", show: "show", sureness: "sure", folder: "folder", keyword: "word" };
   let opened = null;
 
+  const keeper = saves ? keepOnServer(saves, tellSaving) : keepInBrowser(`captioner-review ${location.pathname}`);
   const decisions = createDecisions({
-    keeper: saves ? keepOnServer(saves, tellSaving) : keepInBrowser(`captioner-review ${location.pathname}`),
+    keeper,
     onChange: (change) => {
       const touched = desk.receive(change);
       if (!viewer.open) return;
@@ -217,8 +218,8 @@ const captionerGallery = (() => {
 
   // What was decided earlier, from the server, where it keeps decisions.
   async function startServed() {
-    const response = await fetch(saves).catch(() => null);
-    if (response?.ok) decisions.receive((await response.json()).map(({ image, ...decision }) => [image, decision]));
+    const kept = await keeper.read();
+    if (kept) decisions.receive(kept);
     else desk.tell("The decisions of before cannot be read from the server.");
     photos.forEach(desk.learn);
     start();
