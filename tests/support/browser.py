@@ -142,6 +142,22 @@ def wait_for(page: Any, expression: str, arg: Any = None) -> None:
     wait_until(lambda: page.evaluate(expression, arg), expression)
 
 
+class Held:
+    """Requests of a page that wait until they are released."""
+
+    def __init__(self, page: Any, pattern: str) -> None:
+        self.routes: list[Any] | None = []
+        page.route(pattern, self._hold)
+
+    def _hold(self, route: Any) -> None:
+        route.fallback() if self.routes is None else self.routes.append(route)
+
+    def release(self) -> None:
+        routes, self.routes = self.routes, None
+        for route in routes or ():
+            route.fallback()
+
+
 def overhang(page: Any) -> int:
     """How many CSS pixels of the page are beside the window. On a phone, `innerWidth` grows with the page."""
     width: int = page.evaluate("document.documentElement.scrollWidth")

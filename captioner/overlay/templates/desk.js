@@ -68,8 +68,7 @@ function createDesk({ photos, decisions, search, pictureOf, hrefOf, coveredHeigh
   cards.style.setProperty("--lines-height", `${LINES_REM}rem`);
   const list = createList(cards, {
     makeCard, minCardWidth: () => (innerWidth < 40 * rem() ? 9.25 : 15) * rem(), pictureAspect: 0.75,
-    linesHeight: () => LINES_REM * rem(), coveredHeight, gap: 12,
-    onPartlyPrinted: () => tell("Some photos were not loaded yet when the page was printed; print it again, or with Ctrl-P."),
+    linesHeight: () => LINES_REM * rem(), coveredHeight, gap: 12, tell: (text) => tell(text),
   });
 
   // What is shown.

@@ -1,6 +1,5 @@
 // A grid of cards of one size that holds only those near the window, however many there are; all while it is printed.
-function createList(root, { makeCard, minCardWidth, pictureAspect, linesHeight, coveredHeight, gap, onPartlyPrinted })
- {
+function createList(root, { makeCard, minCardWidth, pictureAspect, linesHeight, coveredHeight, gap, tell }) {
   let items = [], columns = 1, cardWidth = 0, rowHeight = 0, current = 0, printing = false;
   const made = new Map(); // position -> <li>
 
@@ -109,22 +108,25 @@ function createList(root, { makeCard, minCardWidth, pictureAspect, linesHeight, 
   };
   addEventListener("scroll", redraw, { passive: true });
 
-  // Printing takes all cards. Browsers do not wait for the pictures of those that are made for it, so that Ctrl-P waits
-  // here; where the browser's menu came first, the cards stay for another try.
+  // Printing takes all cards, but where a photo is open, which is printed alone. Chromium does not wait for the pictures of
+  // those that are made for it, so that Ctrl-P waits here; after the browser's menu, the cards stay for another try.
+  const isPrinted = () => root.checkVisibility() && !document.querySelector(".viewer[open]");
   const unloaded = () => [...root.querySelectorAll("img")].filter((image) => !image.complete);
   const settled = (image) => new Promise((resolve) => { image.onload = image.onerror = resolve; });
-  addEventListener("beforeprint", () => { printing = true; draw(); });
+  addEventListener("beforeprint", () => { printing = isPrinted(); draw(); });
   addEventListener("afterprint", () => {
-    if (unloaded().length) return onPartlyPrinted();
+    if (printing && unloaded().length) return tell("If photos are missing in the print, print again, or with Ctrl-P.");
     printing = false;
     draw();
   });
   addEventListener("keydown", async (event) => {
-    if (event.key.toLowerCase() !== "p" || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return;
+    if (event.key.toLowerCase() !== "p" || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey || !isPrinted()) return;
     event.preventDefault();
     printing = true;
     draw();
+    tell("All photos are loaded to be printed…");
     await Promise.all(unloaded().map(settled));
+    tell("");
     print();
   });
   new ResizeObserver(() => { measure(); draw(); }).observe(root.parentElement);

@@ -2,10 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
-from support.browser import find_axe, take_screenshot, violations
+from support.browser import Held, find_axe, take_screenshot, violations
 from support.page import CAT, COFFEE, open_at, say_of, wait_for_caption, wait_out, words
 
 
@@ -142,22 +141,6 @@ def test_captions_are_edited_approved_and_undone_on_the_page(browser, server):
             page.locator("[data-format=json]").click()
         record = json.loads(Path(download.value.path()).read_text())
         assert record["caption"] == "my own tiger" and "words" not in record
-
-
-class Held:
-    """Requests of a page that wait until they are released."""
-
-    def __init__(self, page: Any, pattern: str) -> None:
-        self.routes: list[Any] | None = []
-        page.route(pattern, self._hold)
-
-    def _hold(self, route: Any) -> None:
-        route.continue_() if self.routes is None else self.routes.append(route)
-
-    def release(self) -> None:
-        routes, self.routes = self.routes, None
-        for route in routes or ():
-            route.continue_()
 
 
 def press_at_once(page, *keys: str) -> None:
