@@ -29,6 +29,11 @@ _SCRIPTS = (
     "alt.js",
     "settings.js",
     "captioning.js",
+    "wording.js",
+    "queue.js",
+    "album.js",
+    "single.js",
+    "live.js",
     "main.js",
 )
 _EXAMPLES = {

@@ -72,6 +72,12 @@ function makeRecord(photo, said) {
   return { image: photo.file, caption: said, model, ...(said === caption && ofModel) };
 }
 
+function saveRecords(photos) {
+  const lines = photos.filter((photo) => photo.result || photo.error).map((photo) => JSON.stringify(photo.result
+    ? { image: photo.file, ...photo.result } : { image: photo.file, error: { code: photo.code, message: photo.error } }));
+  saveFile(`${lines.join("\n")}\n`, "captions.jsonl", "application/jsonl");
+}
+
 async function download(format, image, photo, said) {
   const name = stem(photo.name);
   if (format === "json") return saveFile(JSON.stringify(makeRecord(photo, said), null, 1), `${name}.json`, "application/json");
