@@ -295,6 +295,23 @@ def test_the_tools_leave_room_for_photos_in_a_low_window(browser, gallery):
         assert not hidden
 
 
+def test_at_a_large_zoom_nothing_covers_the_photo_and_its_number_is_whole(browser, gallery):
+    """400% in a window of 1280 by 1024."""
+    with open_page(browser, gallery, "#photo=0.jpg", viewport={"width": 320, "height": 256}) as page:
+        page.wait_for_selector(".word")
+        position = page.locator(".viewer .position")
+        assert position.evaluate("(shown) => shown.scrollWidth <= shown.clientWidth")
+        page.locator(".word").first.scroll_into_view_if_needed()
+        covered = ".viewer header, .review".split(", ")
+        word = page.locator(".word").first.bounding_box()
+        for part in (page.locator(name).bounding_box() for name in covered):
+            assert part["y"] + part["height"] <= word["y"] or word["y"] + word["height"] <= part["y"]
+        page.locator(".viewer").evaluate("(viewer) => viewer.scrollTo(0, 0)")
+        photo, window = page.locator(".photo").bounding_box(), 256
+        assert min(photo["y"] + photo["height"], window) - photo["y"] > window / 3
+        assert page.locator(".review").bounding_box()["y"] >= photo["y"] + photo["height"]
+
+
 def test_a_printed_gallery_has_all_photos_within_its_paper(browser, gallery):
     with open_page(browser, gallery, viewport={"width": 1600, "height": 300}) as page:
         page.emulate_media(media="print")

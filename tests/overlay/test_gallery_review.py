@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from support.browser import open_page, wait_for
+from support.browser import new_page, open_page, wait_for
 from support.captions import make_caption
 from support.gallery import TEXTS, captions_shown, states
 
 from captioner.overlay.gallery import write_gallery
+from captioner.results import Caption
 from captioner.retrieval import CaptionIndex, CaptionText
 from captioner.words.forms import base
 
@@ -184,6 +185,36 @@ def test_two_tabs_keep_the_decisions_of_both(browser, gallery):
         page.keyboard.press("u")
         other.locator(".card .status").nth(1).wait_for(state="detached")
         assert states(page) == states(other) == ["approved"]
+
+
+KEEPS_NOTHING = "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('no') } })"
+IS_FULL = "Storage.prototype.setItem = () => { throw new DOMException('full', 'QuotaExceededError') }"
+
+
+@pytest.mark.parametrize("storage", [KEEPS_NOTHING, IS_FULL], ids=["keeps nothing", "is full"])
+def test_a_browser_that_keeps_no_decisions_is_told_of_before_they_are_lost(browser, gallery, storage):
+    page, asked = new_page(browser), []
+    page.add_init_script(storage)
+    page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.accept()))
+    page.goto(gallery.resolve().as_uri())
+    page.reload()
+    assert asked == []
+    page.locator(".card").first.click()
+    page.wait_for_selector(".word")
+    page.keyboard.press("a")
+    page.get_by_role("alert").get_by_text("download the corrections before you leave").wait_for()
+    page.keyboard.press("Escape")
+    assert "does not keep decisions" in page.locator(".told").text_content()
+    page.reload()
+    assert asked == ["beforeunload"]
+    page.context.close()
+
+
+def test_a_photo_without_a_caption_has_a_heading(browser, photo, tmp_path):
+    photo.save(tmp_path / "0.jpg")
+    write_gallery([Caption("", -1.0).to_dict("0.jpg")], tmp_path / "out.html", tmp_path)
+    with open_page(browser, tmp_path / "out.html", "#photo=0.jpg") as page:
+        page.get_by_role("heading", name="0.jpg").wait_for()
 
 
 def test_an_alternative_is_chosen_by_mouse_and_by_key(browser, gallery):

@@ -57,14 +57,17 @@ function createDecisions({ keeper, onChange }) {
     get count() { return decided.size; }, get canUndo() { return actions.length > 0; } };
 }
 
-// Keeps decisions in the browser, as far as it allows that for pages from disk. Several tabs keep theirs together.
-function keepInBrowser(key) {
+// Keeps decisions in the browser. Several tabs keep theirs together. `tell` gets what is wrong, where the browser keeps
+// nothing: for some pages from disk, in private windows, or when it is full.
+function keepInBrowser(key, tell) {
+  let lost = false;
   function parse(text) {
     try { return JSON.parse(text).filter(Array.isArray); } catch { return []; } // nothing is kept, or something else's data
   }
   function read() {
     try { return parse(localStorage.getItem(key)); } catch { return []; }
   }
+  addEventListener("beforeunload", (event) => { if (lost) event.preventDefault(); });
   return {
     entries: read(),
     keep(changes) {
@@ -72,7 +75,12 @@ function keepInBrowser(key) {
       for (const [file, decision] of changes)
         if (decision) kept.set(file, decision);
         else kept.delete(file);
-      try { localStorage.setItem(key, JSON.stringify([...kept])); } catch { /* then they last as long as the page */ }
+      try {
+        localStorage.setItem(key, JSON.stringify([...kept]));
+      } catch {
+        lost = true;
+        queueMicrotask(() => tell("This browser does not keep decisions: download the corrections before you leave the page."));
+      }
     },
     follow(onChange) {
       addEventListener("storage", (event) => { if (event.key === key) onChange(parse(event.newValue), parse(event.oldValue)); });

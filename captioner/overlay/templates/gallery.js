@@ -7,7 +7,7 @@ const captionerGallery = (() => {
   const FIRST = { order: "folder", show: "all" }, IN_HASH = { query: "q", order: "sort", show: "show", sureness: "sure", folder: "folder", keyword: "word" };
   let opened = null;
 
-  const keeper = saves ? keepOnServer(saves, tellSaving) : keepInBrowser(`captioner-review ${location.pathname}`);
+  const keeper = saves ? keepOnServer(saves, tellSaving) : keepInBrowser(`captioner-review ${location.pathname}`, tellSaving);
   const decisions = createDecisions({
     keeper,
     onChange: (change) => {
@@ -150,7 +150,7 @@ const captionerGallery = (() => {
   function showDecision() {
     review.show();
     if (!find(".view").hidden) view.say(desk.saidOf(opened));
-    asCaption(find(".view-title")).textContent = desk.saidOf(opened) ?? "";
+    asCaption(find(".view-title")).textContent = desk.saidOf(opened) || opened.name;
   }
 
   // Above the photos, and over the one that covers them.
