@@ -57,3 +57,17 @@ def gallery(tmp_path_factory, folder, records) -> Path:
     summary = write_gallery(records, page, folder)
     assert (summary.photos, summary.failed) == (5, 1)
     return page
+
+
+@pytest.fixture(scope="session")
+def tree(tmp_path_factory, photo) -> Path:
+    """A gallery of photos in folders, with confidences."""
+    root = tmp_path_factory.mktemp("tree")
+    records = []
+    for number, name in enumerate(("a.jpg", "sea/b.jpg", "sea/deep/b.jpg", "seaside/c,1.png")):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        photo.save(root / name)
+        caption = make_caption(("a", "boat" if number % 2 else "fish"))
+        records.append(caption.to_dict(name) | {"confidence": 0.2 + 0.2 * number})
+    write_gallery(records, root / "out.html", root)
+    return root / "out.html"

@@ -392,6 +392,23 @@ def test_looks_and_accessibility(browser, server, scheme, size):
             assert violations(page, find_axe()) == []
 
 
+def test_wide_letters_in_a_narrow_window_overhang_nowhere(browser, server):
+    """A zoom of 400%, with the spacing that readers with dyslexia use."""
+    wide = "* { letter-spacing: 0.12em !important; word-spacing: 0.16em !important }"
+    with open_at(browser, server, viewport={"width": 320, "height": 256}) as page:
+        page.evaluate(
+            "(css) => document.adoptedStyleSheets.push(new CSSStyleSheet()) && "
+            "document.adoptedStyleSheets[0].replaceSync(css)",
+            wide,
+        )
+        page.set_input_files(".files", [CAT, COFFEE])
+        page.get_by_text("2 of 2 photos captioned").wait_for()
+        assert overhang(page) == 0
+        page.locator(".card").first.click()
+        wait_for_caption(page)
+        assert overhang(page) == 0
+
+
 def test_the_keyboard_alone_reaches_everything(browser, server):
     with open_at(browser, server) as page:
         page.set_input_files(".files", CAT)
