@@ -107,6 +107,23 @@ def test_what_is_not_http_gets_an_error_in_json(http_server, sent):
     assert json.loads(body)["error"]["code"] == "INVALID_REQUEST"
 
 
+def test_a_caller_that_resets_its_connection_while_it_is_refused_ends_nothing_else(monkeypatch):
+    reset = threading.Event()
+    is_arriving = protocol._Protocol.is_arriving
+
+    def later(self):
+        assert reset.wait(PATIENCE_S)
+        return is_arriving(self)
+
+    monkeypatch.setattr(protocol._Protocol, "is_arriving", later)
+    with serve_http(FakeModel()) as (server, http):
+        with connect(server) as bare:
+            bare.sendall(POST + b"Transfer-Encoding: chunked, chunked\r\n\r\n")
+            bare.recv(1)  # closing with the rest unread resets the connection
+        reset.set()
+        assert http.get("/healthz").status_code == 200
+
+
 @pytest.mark.parametrize(
     "head",
     [b"GET /?%s HTTP/1.1\r\n\r\n" % (b"a" * 2**16), b"GET / HTTP/1.1\r\nCookie: %s\r\n\r\n" % (b"a" * 2**16)],

@@ -104,6 +104,24 @@ def test_connections_take_turns_by_the_time_that_their_pieces_take(clock):
     assert fed[:5].count("cheap") == 3  # before anybody's second costly piece
 
 
+def test_a_connection_that_fails_does_not_end_the_turns_of_others(clock):
+    class Failing(Costly):
+        def feed(self) -> bool:
+            raise OSError("the caller has gone")
+
+    async def run() -> list[str]:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        fed: list[str] = []
+        feeder = protocol._Feeder()
+        for kind in (Failing, Costly):
+            feeder.add(kind(clock, "other", 0, 3, fed))
+        while len(fed) < 3:
+            await asyncio.sleep(0.01)
+        return fed
+
+    assert len(clock.run(asyncio.wait_for(run(), 10))) == 3
+
+
 def test_the_event_loop_has_time_for_others_while_more_arrives_than_can_be_parsed(clock):
     async def run() -> int:
         fed: list[str] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
@@ -74,18 +75,20 @@ class _Feeder:
 
     def _feed(self, loop: asyncio.AbstractEventLoop) -> None:
         began = before = time.monotonic()
-        while self._waiting and before < began + _FEED_S:
-            self._now, _, protocol = heappop(self._waiting)
-            protocol.waits = False
-            more = protocol.feed()
-            after = time.monotonic()
-            protocol.parsed_s += after - before
-            before = after
-            if more and not protocol.waits:
-                self._push(protocol)
-        self._scheduled = bool(self._waiting)
-        if self._scheduled:
-            loop.call_soon(self._rest, loop, began)  # behind what answers these pieces
+        try:
+            while self._waiting and before < began + _FEED_S:
+                self._now, _, protocol = heappop(self._waiting)
+                protocol.waits = False
+                more = protocol.feed()
+                after = time.monotonic()
+                protocol.parsed_s += after - before
+                before = after
+                if more and not protocol.waits:
+                    self._push(protocol)
+        finally:  # the others go on where a connection fails
+            self._scheduled = bool(self._waiting)
+            if self._scheduled:
+                loop.call_soon(self._rest, loop, began)  # behind what answers these pieces
 
     def _rest(self, loop: asyncio.AbstractEventLoop, began: float) -> None:
         loop.call_later(min(time.monotonic() - began, _MOST_REST_S), self._feed, loop)
@@ -123,7 +126,8 @@ class _Lingering:
             return
         self._lingers = True
         if self._transport.can_write_eof():
-            self._transport.write_eof()
+            with suppress(OSError):  # the caller has reset the connection
+                self._transport.write_eof()
         self._protocol.discard()
         self._transport.resume_reading()
         self._protocol.loop.call_later(_LINGER_S, self._transport.close)
