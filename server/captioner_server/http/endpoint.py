@@ -30,7 +30,7 @@ from captioner_server.errors import (
 )
 from captioner_server.http.errors import error_response
 from captioner_server.http.guards.origins import Origins
-from captioner_server.http.request.body import TIMEOUT
+from captioner_server.http.request.body import MOST_FIELDS, TIMEOUT
 from captioner_server.intake.door import Door
 from captioner_server.intake.ticket import Kind, Ticket
 from captioner_server.observation.call import Call, current_call
@@ -107,6 +107,8 @@ class Endpoint(Generic[T]):
                 trace.end()
 
     async def _work(self, request: Request, send: Send, call: Call) -> None:
+        if request.scope["query_string"].count(b"&") >= MOST_FIELDS:  # thousands take as long as a caption
+            raise RequestError(f"the query has more than {MOST_FIELDS} fields", "query")
         if request.method == "POST":
             self.origins.check(request.headers)
         deadline_s = _deadline_of(request)

@@ -136,6 +136,16 @@ def test_a_head_that_is_too_large_is_told_so(http_server, head):
 
 
 @pytest.mark.parametrize(
+    ("verb", "path"),
+    [("POST", "/v1/caption"), ("GET", "/v1/model"), ("POST", "/api/show"), ("POST", "/v1/caption:stream")],
+)
+def test_a_query_of_thousands_of_fields_is_refused_unread(http, verb, path):
+    answer = http.request(verb, f"{path}?" + "a&" * 10_000)
+    assert answer.status_code == 400
+    assert "the query has more than 64 fields" in answer.text
+
+
+@pytest.mark.parametrize(
     "upgrade",
     [
         b"Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13",

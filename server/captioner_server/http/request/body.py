@@ -25,8 +25,8 @@ _RAW = ("image/", "application/octet-stream", "binary/octet-stream", _FORM)  # t
 _JSON = ("application/json", "text/json")
 _EXTRA_BYTES = 2**16
 """Room for the rest of a JSON or multipart body beside the image."""
-_MOST_VALUES = 64
-"""Most values in a JSON body, and fields of a form."""
+MOST_FIELDS = 64
+"""Most values in a JSON body, and fields of a form or a query."""
 _CHARSETS = (b"utf-8", b"utf8", b"us-ascii", b"iso-8859-1")
 """Accepted in a multipart body. Python has codecs that take seconds for a text of 64 KiB."""
 MODEL = "model"
@@ -159,7 +159,7 @@ async def _read_multipart(request: Request, max_image_bytes: int) -> tuple[bytes
         raise RequestError("the charset of a multipart body must be utf-8", "content-type")
     chunks = _chunks(request, max_image_bytes + _EXTRA_BYTES, max_image_bytes)
     parser = MultiPartParser(
-        request.headers, chunks, max_files=1, max_fields=_MOST_VALUES, max_part_size=_EXTRA_BYTES
+        request.headers, chunks, max_files=1, max_fields=MOST_FIELDS, max_part_size=_EXTRA_BYTES
     )
     parser.spool_max_size = max_image_bytes + 2 * _EXTRA_BYTES  # never on disk
     try:
@@ -182,7 +182,7 @@ async def _read_multipart(request: Request, max_image_bytes: int) -> tuple[bytes
 
 
 def _parse_json(body: bytearray) -> tuple[bytes, dict[str, Any]]:
-    parsed = parse_json(body, _MOST_VALUES, _EXTRA_BYTES)
+    parsed = parse_json(body, MOST_FIELDS, _EXTRA_BYTES)
     record = parsed.record
     if not isinstance(record, dict) or not isinstance(record.get("image"), str):
         raise RequestError('the JSON body must be {"image": BASE64, "options": {...}}', "image")
