@@ -88,6 +88,16 @@ def test_compressed_messages_are_refused(front: Front) -> None:
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
+@pytest.mark.parametrize("kind", ["application/grpc-web+proto", "application/grpc-web-text"])
+def test_grpc_web_is_told_what_there_is_instead(front: Front, kind: str) -> None:
+    """Servers reset such calls over gRPC: 502, for which callers try again."""
+    connection = http.client.HTTPConnection(front.address, timeout=PATIENCE_S)
+    connection.request("POST", CAPTION, bytes(5), {"Content-Type": kind})
+    answer = connection.getresponse()
+    assert answer.status == 404 and b"is not here" in answer.read()
+    connection.close()
+
+
 def test_paths_that_are_no_text_reach_no_server(front: Front, caplog: pytest.LogCaptureFixture) -> None:
     caller = Stalling(front.address, "/\udcff", source=STRANGER)
     caller.ask(b"")
