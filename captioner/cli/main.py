@@ -83,12 +83,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _lack(error: Exception) -> str | None:
     """What the system has too little of for this command, if that is what an error means."""
-    from captioner.pipeline import is_out_of_memory
-
     if str(error) == "can't start new thread":
         return "no further thread can be started (see ulimit -u and -v, or the limits of the container)"
     if isinstance(error, MemoryError):
         return "there is not enough memory (see ulimit -v, or the limit of the container)"
+    from captioner.pipeline import is_out_of_memory
+
     if is_out_of_memory(error):  # of the GPU, or a library's own
         return f"there is not enough memory: {clip(str(error))}"
     return None

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from captioner.cores import available_cores, check_parallel, core_limit
-from captioner.errors import BundleError, DeviceError, OptionsError, RuntimeMissingError, how_to_install
+from captioner.errors import BundleError, DeviceError, OptionsError, RuntimeMissingError, clip, how_to_install
 from captioner.model.bundle import DECODER, ENCODER, FORMAT, Bundle
 from captioner.model.calibration import CERTAINTY
 from captioner.model.graphs.cache import GRAPH, WEIGHTS, GraphCache
@@ -242,9 +242,11 @@ def _version(text: str) -> tuple[int, ...]:
 def _import_onnxruntime() -> Any:
     try:
         import onnxruntime
-    except ImportError:
+    except ModuleNotFoundError:
         raise RuntimeMissingError(
             f"captioning needs ONNX Runtime: {how_to_install('cpu')}, or '.[gpu]' for CUDA"
         ) from None
+    except ImportError as error:  # a library of the system is missing, or memory
+        raise RuntimeMissingError(f"ONNX Runtime cannot be loaded: {clip(str(error))}") from None
     onnxruntime.disable_telemetry_events()  # a program may have imported it before captioner
     return onnxruntime

@@ -14,6 +14,7 @@ from captioner_server.captioning.supervisor import EXIT_STATUS
 from captioner_server.http.pages.gallery import Gallery
 from captioner_server.observation.log_writer import LogWriter
 from captioner_server.options import ServerOptions
+from captioner_server.process.address_space import tell_low_address_space
 from captioner_server.process.core_dumps import leave_no_core_dump
 from captioner_server.process.file_limit import raise_file_limit, say_once_without_files
 from captioner_server.process.heap import bound_heap
@@ -44,6 +45,9 @@ def run(
     `at_end` is called before this returns or the process ends, and no signal interrupts it.
     """
     raise_file_limit(options)
+    tell_low_address_space()
+    if writer is not None:
+        writer.drain(0.5)
     leave_no_core_dump()
     bound_heap()
     return asyncio.run(_run(sources, options, writer, ready, gallery, signals, at_end))

@@ -155,6 +155,16 @@ def test_what_the_system_has_too_little_of_is_one_line(error, said, monkeypatch,
     assert said in line
 
 
+def test_with_too_little_memory_to_import_more_it_is_one_line(monkeypatch, capsys) -> None:
+    def run(arguments: list[str]) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr(command_line, "_run", run)
+    monkeypatch.setitem(sys.modules, "captioner.pipeline", None)
+    assert main(["caption", PHOTO]) == 2
+    assert "there is not enough memory" in capsys.readouterr().err
+
+
 def test_an_interrupt_is_130(monkeypatch, tiny_bundle: Path) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

@@ -96,6 +96,17 @@ def test_a_missing_runtime_names_the_extras(bundle: Bundle, monkeypatch: pytest.
         Runtime(bundle, "cpu")
 
 
+def test_a_runtime_that_cannot_be_loaded_says_why(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    reason = "libonnxruntime.so: failed to map segment from shared object"
+    (tmp_path / "onnxruntime.py").write_text(f"raise ImportError({reason!r})")
+    monkeypatch.delitem(sys.modules, "onnxruntime")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RuntimeMissingError, match=f"ONNX Runtime cannot be loaded: {reason}"):
+        Runtime(bundle, "cpu")
+
+
 def test_importing_loads_neither_torch_nor_a_runtime() -> None:
     code = """
 import sys
