@@ -32,6 +32,7 @@ from captioner_server.http.errors import error_response
 from captioner_server.http.guards.origins import Origins
 from captioner_server.http.request.body import MOST_FIELDS, TIMEOUT
 from captioner_server.intake.door import Door
+from captioner_server.intake.state import ServerState
 from captioner_server.intake.ticket import Kind, Ticket
 from captioner_server.observation.call import Call, current_call
 from captioner_server.observation.journal import Journal
@@ -81,7 +82,7 @@ class Endpoint(Generic[T]):
         if request.method == "HEAD":  # which is answered as GET is
             method = method.replace("GET", "HEAD", 1)
         call = self.journal.begin(method, request.headers, peer_of(request))
-        sending = _Sending(send, self.write_s)
+        sending = _Sending(send, self.write_s, self.door.state)
         started = time.monotonic()
         code, reason = "CANCELLED", ""
         try:
@@ -140,14 +141,17 @@ class Endpoint(Generic[T]):
 
 
 class _Sending:
-    """Sends an answer. Raises `DeadlineError` if the caller does not read for `patience_s`."""
+    """Sends an answer, after which the connection is closed if the server leaves: a further request could
+    arrive while the port closes. Raises `DeadlineError` if the caller does not read for `patience_s`."""
 
-    def __init__(self, send: Send, patience_s: float) -> None:
-        self._send, self._patience_s = send, patience_s
+    def __init__(self, send: Send, patience_s: float, state: ServerState) -> None:
+        self._send, self._patience_s, self._state = send, patience_s, state
         self.started = False
 
     async def __call__(self, message: Message) -> None:
         self.started = True
+        if message["type"] == "http.response.start" and self._state.leaving:
+            message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
         try:
             with call_span("send") if message.get("body") else nullcontext():
                 async with asyncio.timeout(self._patience_s):
