@@ -35,6 +35,9 @@ Answered = tuple[int, Outcome]
 """The position of an image, and what became of it."""
 Taken = tuple[int, ImageInput, bytes | ImageError]
 
+_MOST_AHEAD = 1024
+"""Most images from the oldest that is unanswered to the last that is taken: callers who want answers in the
+order of the images keep those between."""
 _BROKEN_WRITE = "Internal error from Core"
 """The message of gRPC, instead of a status, if the call ends during a write."""
 
@@ -60,6 +63,7 @@ class Batch:
         self._options, self._settings, self._servers = options, settings, servers
         self._window = asyncio.Semaphore(settings.batch_window)
         self._unanswered: dict[int, ImageInput] = {}
+        self._answer_came = asyncio.Event()
         self._waiting = Waiting(settings, settings.timeout_s)
         self._taken: asyncio.Queue[Taken | BaseException | None] = asyncio.Queue(1)
         self._exhausted = False
@@ -142,7 +146,7 @@ class Batch:
                 try:
                     payload = await in_thread(encode_image, image, self._settings)
                 except ImageError as error:  # deleted or changed since it was first sent
-                    del self._unanswered[index]
+                    self._end_waiting(index)
                     self._outcomes.put_nowait((index, error))
                 else:
                     await self._send(call, index, payload)
@@ -195,6 +199,10 @@ class Batch:
 
     async def _keep(self, taken: Taken) -> None:
         await self._window.acquire()
+        index = taken[0]
+        while index - next(iter(self._unanswered), index) >= _MOST_AHEAD:
+            self._answer_came.clear()
+            await self._answer_came.wait()
         await self._taken.put(taken)
 
     def _prepare_next(self, images: Iterator[ImageOrError]) -> Taken | None:
@@ -210,6 +218,10 @@ class Batch:
         except ImageError as error:
             return index, b"", name_image(error, image)
 
+    def _end_waiting(self, index: int) -> ImageInput:
+        self._answer_came.set()
+        return self._unanswered.pop(index)
+
     def _answered(self, received: pb.CaptionBatchResponse | None) -> Answered:
         """Raises `ServerError` for the answer to an image that was not sent, or that was answered before."""
         with reading_answer(self._servers):
@@ -217,7 +229,7 @@ class Batch:
             index = int(answer.id)
             if index not in self._unanswered:
                 raise ValueError(f"it is for image {index}, which awaits none")
-        image = self._unanswered.pop(index)
+        image = self._end_waiting(index)
         if answer.HasField("error"):
             error = from_batch_error(answer.error, self._servers)
             return index, name_image(error, image) if isinstance(error, ImageError) else error

@@ -71,7 +71,7 @@ class ClientOptions:
             object.__setattr__(self, name, value)
             if value is not None or name not in _OPTIONAL:
                 _check_number(name, value, kind, low, high)
-        _check_name(self.model or "")
+        _check_name("" if self.model is None else self.model)
         for name in _FILES:
             if (file := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _path(name, file))

@@ -86,7 +86,7 @@ def test_files_without_a_certificate_or_key_are_refused_at_once(tmp_path: Path, 
         {"timeout_s": "5"},
         {"timeout_s": None},
         {"root_certificates": 5},
-        *({"model": name} for name in (5, b"x", "\ud800", "x" * 5000)),
+        *({"model": name} for name in (5, 0, False, b"", b"x", "\ud800", "x" * 5000)),
     ],
 )
 def test_options_of_a_wrong_kind_are_refused_by_name(wrong: dict[str, object]) -> None:

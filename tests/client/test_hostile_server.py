@@ -30,6 +30,7 @@ from captioner.v1 import captioner_pb2_grpc
 from captioner_client import (
     AsyncCaptionClient,
     ClientOptions,
+    DeadlineExceededError,
     ServerBusyError,
     ServerError,
     ServerUnavailableError,
@@ -365,6 +366,32 @@ def test_answers_to_images_that_were_not_sent_are_an_error_of_the_server() -> No
     for id in ("7", "-1", "x", "", "9" * 5000):
         with serving(Answers(id=id)) as address, pytest.raises(ServerError, match="the answer is malformed"):
             ask(address, lambda client: client.caption([make_image(1)]))
+
+
+def test_an_answer_that_never_comes_lets_later_ones_wait_in_bounded_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class AllButTheFirst(Answers):
+        def CaptionBatch(self, requests: Anything, context: Anything) -> Iterator[pb.CaptionBatchResponse]:
+            next(requests)
+            yield from super().CaptionBatch(requests, context)
+
+    taken = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal taken
+        while taken < 1000:
+            taken += 1
+            yield make_image(1)
+
+    async def in_order(client: AsyncCaptionClient) -> None:
+        async for _ in client.caption_each(endless()):
+            pass
+
+    monkeypatch.setattr("captioner_client.batch._MOST_AHEAD", 50)
+    with serving(AllButTheFirst()) as address, pytest.raises(DeadlineExceededError):
+        ask(address, in_order, timeout_s=1)
+    assert 50 <= taken <= 52
 
 
 def test_the_largest_legal_answer_is_taken_and_larger_ones_are_not() -> None:
