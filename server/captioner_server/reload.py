@@ -45,18 +45,21 @@ class Reloader:
         while True:
             await asyncio.sleep(interval_s)
             for source in self._sources:
-                stamp = await asyncio.to_thread(stamp_of, source.folder)
+                try:
+                    stamp = await asyncio.to_thread(stamp_of, source.folder)
+                except RuntimeError:  # the system allows no further thread now
+                    continue
                 if stamp == seen[source.name] != self._served[source.name]:
                     await self._reload(source)
                 seen[source.name] = stamp
 
     async def _reload(self, source: ModelSource) -> None:
         async with self._lock:
-            self._served[source.name] = await asyncio.to_thread(stamp_of, source.folder)
             started = time.monotonic()
             old = self._models.get(source.name).model
             fields: dict[str, object] = {"name": source.name, "old": old.model}
             try:
+                self._served[source.name] = await asyncio.to_thread(stamp_of, source.folder)
                 model = await asyncio.to_thread(source.load)
                 if (model.digest, model.device) == (old.digest, old.device):
                     outcome = "unchanged"

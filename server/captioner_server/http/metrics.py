@@ -34,6 +34,10 @@ def make_metrics_app(registry: CollectorRegistry, host: str) -> Starlette:
         if local and not is_local_name(request.headers.get("host", "")):
             return PlainTextResponse("this port is for this machine only (metrics_host)\n", 403)
         accept = request.headers.get("accept", "")
-        return Response(await collect(accept), media_type=choose_encoder(accept)[1])
+        try:
+            _, kind = choose_encoder(accept)
+        except (TypeError, ValueError):  # the version is no number
+            accept, kind = "", choose_encoder("")[1]
+        return Response(await collect(accept), media_type=kind)
 
     return Starlette(routes=[Route("/metrics", metrics)])

@@ -228,7 +228,16 @@ def test_reloads_are_counted_from_zero(server) -> None:
         assert registry.get_sample_value("captioner_reloads_total", labels) == 0
 
 
-def test_changed_files_are_noticed_once_they_are_complete(server, tmp_path) -> None:
+def test_changed_files_are_noticed_once_they_are_complete(server, tmp_path, monkeypatch) -> None:
+    missing_threads = iter(range(3))
+    to_thread = asyncio.to_thread
+
+    async def later(*work: object) -> object:
+        if next(missing_threads, None) is not None:
+            raise RuntimeError("can't start new thread")
+        return await to_thread(*work)
+
+    monkeypatch.setattr(asyncio, "to_thread", later)
     bundle = tmp_path / "bundle"
     bundle.mkdir()
     (bundle / "bundle.json").write_text("{}")

@@ -36,6 +36,13 @@ def test_prometheus_may_ask_for_open_metrics(url) -> None:
     assert answer.text.endswith("# EOF\n")
 
 
+def test_a_version_that_is_no_number_gets_the_usual_form(url) -> None:
+    accept = {"accept": "application/openmetrics-text;version=new"}
+    answer = httpx.get(url, headers=accept, timeout=PATIENCE_S)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+
+
 @pytest.mark.parametrize(
     ("host", "status"), [("localhost:9090", 200), ("127.0.0.1", 200), ("evil.example", 403)]
 )
