@@ -118,7 +118,7 @@ def _not_found(known: Sequence[str], journal: Journal) -> Callable[[Request, Exc
         if path.startswith("/v1/"):  # OpenAI's clients look there too
             content["error"] |= {"type": "invalid_request_error", "param": None}
         # Clients of Ollama and of the Open Inference Protocol expect the same form.
-        is_text = path.startswith(("/api/", "/v2/"))
+        is_text = path.startswith(("/api/", "/v2/models", "/v2/health", "/v2/repository"))
         response = ollama_error(missing) if is_text else error_response(missing, content)
         response.status_code = status
         response.headers["X-Request-Id"] = call.request_id
