@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 MAX_PROFILE_BYTES = 4 * 2**20
 """Larger ICC profiles are ignored; profiles for print have half a megabyte to three."""
 
+_PHOTOMETRIC = 262
+"""The tag of TIFF that says what values mean: 0 where zero is white, which Pillow heeds up to 8 bits."""
+
 FLAT = ("L", "RGB", "CMYK")
 """Modes of opaque 8-bit images."""
 
@@ -32,7 +35,8 @@ def flatten(image: Image.Image, tones: tuple[float, float] | None = None) -> Ima
         return _scale(image, *tones)
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
-        return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+        opaque = Image.alpha_composite(white, image.convert("RGBA"))
+        return opaque.convert("L" if image.mode in ("L", "LA", "La") else "RGB")  # as the profile expects it
     if image.mode in FLAT:
         return image
     return image.convert("L" if image.mode == "1" else "RGB")
@@ -41,11 +45,12 @@ def flatten(image: Image.Image, tones: tuple[float, float] | None = None) -> Ima
 def tonal_range(image: Image.Image, boxes: Sequence[Box]) -> tuple[float, float] | None:
     """The values of black and white in a grey image of more than 8 bits per pixel; None for other images.
 
-    16-bit images use the whole range. 32-bit integers and floats have no standard white: it is the first of
-    1, 255 and 65535 that no value exceeds, else the largest value. Looks at one of `boxes` at a time.
+    16-bit images use the whole range, some from white to black, as X-ray scanners do. 32-bit integers and
+    floats have no standard white: it is the first of 1, 255 and 65535 that no value exceeds, else the largest
+    value. Looks at one of `boxes` at a time.
     """
     if image.mode.startswith("I;16"):
-        return 0.0, 65535.0
+        return (65535.0, 0.0) if getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == 0 else (0.0, 65535.0)
     if image.mode not in ("I", "F"):
         return None
     low, high = 0.0, 0.0
@@ -82,8 +87,16 @@ def _transform(profile: bytes, mode: str) -> ImageCmsTransform | None:
 
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-        if "sRGB" in ImageCms.getProfileDescription(source) and mode == "RGB":
-            return None  # by far the most frequent, and nothing to do
-        return ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB")
+        transform = ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB")
+        return None if mode == "RGB" and _is_identity(transform) else transform
     except Exception:  # the kinds of error differ by what is wrong with the profile
         return None
+
+
+def _is_identity(transform: ImageCmsTransform) -> bool:
+    """Whether a transform of RGB changes nothing but by rounding: sRGB, by far the most frequent profile. Its
+    name does not tell: there is a linear sRGB, too."""
+    levels = np.arange(0, 256, 51, dtype=np.uint8)
+    colors = np.stack(np.meshgrid(levels, levels, levels), axis=-1).reshape(-1, 1, 3)
+    changed = np.asarray(transform.apply(Image.fromarray(colors))).astype(int)
+    return bool(np.abs(changed - colors).max() <= 2)

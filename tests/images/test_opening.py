@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import io
 import os
+import re
+import struct
 import sys
 from pathlib import Path
 
@@ -208,6 +210,33 @@ def test_float_tiff(values: list[float], expected: list[int]) -> None:
     np.testing.assert_allclose(pixels[0, :, 0], expected, atol=1)
 
 
+def tiff_of_16_bits(planes: np.ndarray, photometric: int) -> bytes:
+    """A TIFF file with one strip for each of the planes (planes, rows, columns)."""
+    (count, height, width), head = planes.shape, 512
+    offsets = [head + number * height * width * 2 for number in range(count)]
+    tags = {256: width, 257: height, 258: [16] * count, 259: 1, 262: photometric, 273: offsets, 277: count}
+    tags |= {278: height, 279: [height * width * 2] * count, 284: 2 if count > 1 else 1}
+    directory = struct.pack("<H", len(tags))
+    outside = b""
+    for tag, value in tags.items():
+        data = np.array(value, np.uint32).tobytes()
+        if len(data) > 4:
+            data, outside = struct.pack("<I", 256 + len(outside)), outside + data
+        directory += struct.pack("<HHI", tag, 4, np.size(value)) + data
+    return (b"II*\0\x08\0\0\0" + directory).ljust(256, b"\0") + outside.ljust(256, b"\0") + planes.tobytes()
+
+
+def test_a_tiff_of_16_bits_in_planes() -> None:
+    planes = np.moveaxis(np.asarray(quadrants()), 2, 0).astype(np.uint16) * 257
+    assert_shows_quadrants(open_image(tiff_of_16_bits(planes, 2)), tolerance=0)
+
+
+def test_a_tiff_of_16_bits_whose_zero_is_white() -> None:
+    ramp = np.tile(np.linspace(0, 65535, 256).astype(np.uint16), (1, 8, 1))
+    pixels = np.asarray(open_image(tiff_of_16_bits(ramp, 0)))
+    np.testing.assert_allclose(pixels[0, :, 0], np.arange(256)[::-1], atol=1)
+
+
 def test_adobe_cmyk_jpeg_is_not_inverted() -> None:
     # Pillow writes CMYK as Adobe's programs do: inverted, with an APP14 marker.
     data = encode(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG")
@@ -255,6 +284,26 @@ def test_an_embedded_profile_is_converted_to_srgb() -> None:
     swapped = swapped.replace(b"s\0R\0G\0B", b"s\0w\0a\0p")
     red, _, blue = corners(open_image(encode(image, "PNG", icc_profile=swapped)))[0]
     assert blue > red  # in that profile red light is blue
+
+
+def linear_profile(color: bytes) -> bytes:
+    """A profile for the colour space `RGB ` or `GRAY` without a curve, called "sRGB built-in"."""
+    srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    linear = re.sub(b"para\0{5}\x03.{6}", b"para" + bytes(9) + b"\1\0\0", srgb, flags=re.DOTALL)
+    assert linear != srgb
+    return linear[:16] + color + linear[20:].replace(b"rTRC", b"kTRC" if color == b"GRAY" else b"rTRC", 1)
+
+
+def test_a_linear_profile_that_is_called_srgb() -> None:
+    image = Image.new("RGB", (16, 16), (55, 55, 55))  # a fifth of the light
+    found = corners(open_image(encode(image, "PNG", icc_profile=linear_profile(b"RGB "))))
+    np.testing.assert_allclose(found, 128, atol=2)
+
+
+@pytest.mark.parametrize(("mode", "color"), [("L", 55), ("LA", (55, 255))])
+def test_a_grey_profile_counts_beside_transparency(mode: str, color: int) -> None:
+    data = encode(Image.new(mode, (16, 16), color), "PNG", icc_profile=linear_profile(b"GRAY"))
+    np.testing.assert_allclose(corners(open_image(data)), 128, atol=2)
 
 
 # -- sizes ------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ FORMATS = {
     "WebP": (rb"RIFF.{4}WEBP", "PIL.WebPImagePlugin", "WebPImageFile"),
     "AVIF": (rb".{4}ftyp(?:.{4}){0,12}?avi[fs]", "PIL.AvifImagePlugin", "AvifImageFile"),
     "GIF": (rb"GIF8[79]a", "PIL.GifImagePlugin", "GifImageFile"),
-    "TIFF": (rb"II[*+]\0|MM\0[*+]", "PIL.TiffImagePlugin", "TiffImageFile"),
+    "TIFF": (rb"II[*+]\0|MM\0[*+]", "captioner.images.formats.tiff", "open_tiff"),
     "BMP": (rb"BM", "PIL.BmpImagePlugin", "BmpImageFile"),
     "JPEG 2000": (rb"\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51", "PIL.Jpeg2KImagePlugin", "Jpeg2KImageFile"),
     "PNM": (rb"P[1-6]\s", "PIL.PpmImagePlugin", "PpmImageFile"),
@@ -79,8 +79,7 @@ def open_format(name: str, stream: IO[bytes]) -> Any:
         raise NotAnImageError(
             f"reading {name} needs {how_to_install('photos')}; or convert the image to JPEG"
         ) from None
-    image = opener(stream)
-    return raw.open_preview(stream) if name == "TIFF" and raw.is_raw(image) else image
+    return opener(stream)
 
 
 def memory_of(name: str, image: Image.Image, full_size: tuple[int, int]) -> int:
