@@ -19,7 +19,7 @@ from captioner.overlay.canvas import INK, MUTED, Canvas, text_width
 from captioner.overlay.scene import OverlayOptions, Scene, ShownWord, make_scene
 from captioner.overlay.styles import DEFAULT_STYLE, find_style
 from captioner.overlay.styles.style import Field, Style
-from captioner.overlay.text import font_for, truncate
+from captioner.overlay.text import font_for, runs_left, truncate
 from captioner.printable import clean
 from captioner.results import Caption
 
@@ -173,6 +173,7 @@ class _Layout:
         self.line_height = round(1.5 * self.letters)
         self.words = [clean(word.text) or "(empty)" for word in scene.words]
         self.probabilities = [word.probability for word in scene.words]
+        self.runs_left = runs_left(" ".join(self.words))
         self.places = self._place_words()
         lines = self.places[-1][1] + 1
         self.height = self.photo.height + lines * self.line_height + 2 * self.margin
@@ -188,7 +189,8 @@ class _Layout:
             width = text_width(word, self.letters)
             if x > 0 and x + width > room:
                 x, line = 0.0, line + 1
-            places.append((self.margin + x, line))
+            left = self.margin + x
+            places.append((self.width - left - width if self.runs_left else left, line))
             x += width + space
         return places
 
@@ -201,11 +203,12 @@ class _Layout:
         for number, (x, line) in enumerate(self.places[: current + 1]):
             baseline = top + line * self.line_height + round(1.02 * self.letters)
             word = self.words[number]
+            width = text_width(word, self.letters)
             if number == current:
                 word = word[: max(1, round(len(word) * typed))]
                 underline = baseline + round(0.28 * self.letters)
-                width = text_width(self.words[number], self.letters)
                 canvas.bar(x, underline, width, self.probabilities[number] * typed, max(2, self.letters // 9))
             is_past = number < current < len(self.words)
-            canvas.text(x, baseline, word, self.letters, MUTED if is_past else INK)
+            begin, anchor = (x + width, "rs") if self.runs_left else (x, "ls")
+            canvas.text(begin, baseline, word, self.letters, MUTED if is_past else INK, anchor)
         return canvas.image

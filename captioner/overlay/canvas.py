@@ -32,10 +32,13 @@ class Canvas:
 
     def photo(self, x: int, y: int, photo: Image.Image, radius: int) -> None:
         """Paste a photo with rounded corners and a hairline, which shows where a white photo ends."""
-        self.image.paste(photo, (x, y), rounded_mask(photo.size, radius))
-        corner = (x + photo.width - 1, y + photo.height - 1)
-        if min(photo.size) > 2 * radius:
-            self._draw.rounded_rectangle((x, y, *corner), radius, outline=RULE)
+        mask = rounded_mask(photo.size, radius)
+        if min(photo.size) <= 2 * max(radius, 1):
+            self.image.paste(photo, (x, y), mask)
+            return
+        self.image.paste(RULE, (x, y, x + photo.width, y + photo.height), mask)
+        inner = photo.crop((1, 1, photo.width - 1, photo.height - 1))
+        self.image.paste(inner, (x + 1, y + 1), rounded_mask(inner.size, radius - 1))
 
     def bar(self, x: float, y: float, width: float, share: float, thickness: int) -> None:
         """A track of `width` filled to `share`, 0 to 1."""
@@ -49,7 +52,7 @@ class Canvas:
         self._draw.rectangle((left, top, right, bottom), color)
 
     def color_bar(self, x: int, y: int, width: int, height: int, colormap: str) -> None:
-        """The colours of a colour map from none to most, fading in as overlays do."""
+        """The colours of a colour map from none to most."""
         values = np.linspace(0, 1, max(width, 2), dtype=np.float32)
         ramp = Image.fromarray(colorize(np.tile(values, (max(height, 1), 1)), colormap))
         self.image.paste(ramp, (x, y), rounded_mask(ramp.size, height // 2))

@@ -12,7 +12,7 @@ from captioner.maps.saliency import fit_photo
 from captioner.overlay.canvas import MUTED, Canvas, text_width
 from captioner.overlay.scene import DEFAULT_WIDTH, Scene, ShownWord
 from captioner.overlay.styles.style import Style
-from captioner.overlay.text import font_for, wrap
+from captioner.overlay.text import font_for, runs_left, wrap
 from captioner.printable import clean
 from captioner.words.english import is_function_word
 
@@ -66,12 +66,16 @@ def draw_figure(scene: Scene, style: Style) -> Image.Image:
     top = grid.margin + round(len(lines) * 1.3 * headline) + grid.gap
     bottom = top + (grid.places[-1][0] + 1) * grid.pitch
     canvas = Canvas(width, bottom + 2 * small + grid.margin)
+    leftwards = runs_left(caption)
+    left, anchor = (width - grid.margin, "rs") if leftwards else (grid.margin, "ls")
     for number, line in enumerate(lines):
-        canvas.text(grid.margin, grid.margin + round((1.3 * number + 0.95) * headline), line, headline)
+        baseline = grid.margin + round((1.3 * number + 0.95) * headline)
+        canvas.text(left, baseline, line, headline, anchor=anchor)
     radius = max(3, round(grid.panel_width / 60))
     for place, small_word in enumerate(smalls):
         x, y = (sum(pair) for pair in zip(grid.position(place), (grid.margin, top), strict=True))
         room = grid.width_of(small_word)
+        x = width - x - room if leftwards else x
         picture = photo = fit_photo(scene.photo, room, round(grid.image_height * room / grid.panel_width))
         if place > 0:
             word = scene.words[place - 1]

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Collection
 from functools import cache, lru_cache
 
+import regex
 from PIL import ImageFont
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
@@ -98,12 +99,25 @@ def truncate(text: str, font: Font, width: float) -> str:
 
 
 def wrap(text: str, font: Font, width: float) -> list[str]:
-    """`text` as lines of at most `width` pixels; a wider word is truncated."""
+    """`text` as lines of at most `width` pixels; a wider word, as a whole sentence in Chinese or Thai is one,
+    is broken between letters."""
     lines: list[str] = []
     for word in text.split():
         longer = f"{lines[-1]} {word}" if lines else word
         if lines and font.getlength(longer) <= width:
             lines[-1] = longer
+        elif font.getlength(word) <= width:
+            lines.append(word)
         else:
-            lines.append(truncate(word, font, width))
+            lines.append("")
+            for letter in regex.findall(r"\X", word):
+                if lines[-1] and font.getlength(lines[-1] + letter) > width:
+                    lines.append("")
+                lines[-1] += letter
     return lines
+
+
+def runs_left(text: str) -> bool:
+    """Whether a text begins in a script that is written from right to left."""
+    directions = (unicodedata.bidirectional(letter) for letter in text)
+    return next((found for found in directions if found in ("L", "R", "AL")), "L") != "L"

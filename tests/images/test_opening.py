@@ -413,6 +413,7 @@ def test_what_is_not_an_image(data: bytes, reason: str) -> None:
         (b"\0\0\0\x14ftypqt  \0\0\0\0qt  ", "a video (MP4 or MOV)"),
         (b"\x1a\x45\xdf\xa3\x9f\x42\x86\x81\x01", "a video (WebM or Matroska)"),
         (b"PK\x03\x04\x14\0\0\0", "an archive"),
+        (b"\0\0\1\0\1\0\x10\x10\0\0\1\0\x20\0", "an icon (ICO or ICNS)"),
         (b"8BPS\0\1\0\0\0\0\0\0\0\3", "a Photoshop document (PSD)"),
         (b"gimp xcf v011\0", "a GIMP picture (XCF)"),
         (b"AT&TFORM\0\0\1\0DJVM", "a DjVu document"),

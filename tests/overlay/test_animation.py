@@ -42,6 +42,14 @@ def test_words_come_one_by_one_and_the_end_rests(photo, format, magic):
     assert all(later > earlier for earlier, later in pairwise(resting))
 
 
+@pytest.mark.parametrize(("words", "side"), [("a dog", 0), ("כלב שחור", 1)])
+def test_the_caption_begins_where_its_script_does(photo, words, side):
+    shown = frames(render_animation(photo, make_caption(words.split()), width=240))
+    picture = shown[ANIMATION_FORMATS["GIF"].steps][0]  # the first word alone
+    ink = np.asarray(picture.convert("L"))[160 + 8 :] < 120
+    assert ink.nonzero()[1].mean() // 120 == side
+
+
 @pytest.mark.parametrize("style", ["panels", "heatmap", "contour", "spotlight"])
 def test_every_painted_style_moves(photo, style):
     shown = frames(render_animation(photo, make_caption(), style, width=240))

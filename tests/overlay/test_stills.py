@@ -9,12 +9,16 @@ import pytest
 from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from PIL import Image, ImageFilter
-from support.captions import HOSTILE_TEXTS, blob, make_caption
+from support.captions import HOSTILE_TEXTS, blob, lit_cell, make_caption
 
 from captioner.errors import DataError, ImageUnreadableError, OptionsError
+from captioner.maps.saliency import resample
+from captioner.overlay.canvas import Canvas
 from captioner.overlay.figure import choose_grid
+from captioner.overlay.scene import OverlayOptions
 from captioner.overlay.styles import ANIMATION, PAGE, PICTURE, STYLES, find_style
-from captioner.overlay.text import _load, _warn_of, font_for
+from captioner.overlay.styles.contour import levels
+from captioner.overlay.text import _load, _warn_of, font_for, wrap
 from captioner.results import Caption, Word
 from captioner_client import render_overlay
 
@@ -154,6 +158,43 @@ def test_a_missing_photo_is_an_image_error(tmp_path):
 def test_a_white_photo_has_an_edge():
     figure = render_overlay(Image.new("RGB", (300, 200), "white"), make_caption(), "contour", width=800)
     assert (np.asarray(figure.convert("L")) < 240).sum(axis=1).max() > 400  # hairlines along a row of panels
+
+
+def test_no_specks_of_the_photo_lie_outside_its_edge():
+    canvas = Canvas(40, 40)
+    canvas.photo(0, 0, Image.new("RGB", (40, 40), "black"), 8)
+    corner = np.asarray(canvas.image.convert("L")).astype(int)[:20, :20]
+    assert (np.diff(np.maximum(corner[1:], 1), axis=1) <= 0).all()  # ever darker from the paper to the photo
+
+
+@pytest.mark.parametrize("height", [0.35, 0.5, 0.62])
+def test_contours_are_drawn_only_where_a_map_crosses_their_levels(height):
+    values = sum(part * resample(lit_cell(2, x, (5, 6)), (80, 120)) for part, x in ((1, 1), (height, 4)))
+    photo = Image.new("RGB", (120, 80), "white")
+    picture = find_style("contour", PICTURE).paint(photo, values, OverlayOptions())
+    is_near = np.zeros(values.shape, bool)
+    for level in levels(values):
+        inside = Image.fromarray((values >= level).astype(np.uint8))
+        least, most = (
+            np.asarray(inside.filter(rank(9))) for rank in (ImageFilter.MinFilter, ImageFilter.MaxFilter)
+        )
+        is_near |= least != most
+    assert np.asarray(picture.convert("L"))[~is_near].min() > 180
+
+
+def test_a_sentence_without_spaces_is_wrapped_between_letters():
+    text = "e\N{COMBINING ACUTE ACCENT}" * 100
+    lines = wrap(f"a {text} b", font_for(text, 20), 200)
+    assert "".join(lines).replace(" ", "") == f"a{text}b"
+    assert len(lines) > 3 and all(font_for(text, 20).getlength(line) <= 200 for line in lines)
+    assert not any(line.startswith("\N{COMBINING ACUTE ACCENT}") for line in lines)
+
+
+@pytest.mark.parametrize(("words", "side"), [("dog כלב", 0), ("(כלב) dog", 1)])
+def test_panels_follow_the_direction_of_the_caption(words, side):
+    figure = render_overlay(Image.new("RGB", (300, 200), "red"), make_caption(words.split()), width=800)
+    photo = (np.asarray(figure) == (255, 0, 0)).all(axis=2)  # elsewhere its colours are muted
+    assert photo.nonzero()[1].mean() // 400 == side
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="says where Linux has its fonts")

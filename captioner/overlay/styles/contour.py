@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 from PIL import Image
 
 from captioner.maps.saliency import FAINTEST_PEAK, Map, colorize, resample
@@ -22,7 +24,9 @@ def _paint(photo: Image.Image, values: Map, options: OverlayOptions) -> Image.Im
         color = colorize(np.float32(tone), options.colormap).astype(np.float32)
         inside = (values >= level)[..., None] * 0.12 * opacity
         pixels = pixels * (1 - inside) + color * inside
-        distance = _distance(values, level)
+        distance = np.where(
+            _near(values >= level, round(1.2 * line_width) + 1), _distance(values, level), np.inf
+        )
         for width, ink in ((2.4 * line_width, np.zeros(3, np.float32)), (line_width, color)):
             coverage = (np.clip(width / 2 + 0.5 - distance, 0, 1) * opacity)[..., None]
             pixels = pixels * (1 - coverage) + ink * coverage
@@ -43,6 +47,19 @@ def _distance(values: Map, level: float) -> Map:
         return np.full_like(values, np.inf)
     down, across = np.gradient(values)
     return np.abs(values - level) / np.maximum(np.hypot(down, across), 1e-6)
+
+
+def _near(inside: npt.NDArray[np.bool_], reach: int) -> npt.NDArray[np.bool_]:
+    """The pixels that have others both inside and outside within `reach` rows and columns. `_distance` finds
+    lines also around peaks that almost reach the level, where there are none."""
+    least, most = inside, inside
+    for axis in (0, 1):
+        padding = [(reach, reach) if axis == other else (0, 0) for other in (0, 1)]
+        least, most = (
+            reduce(sliding_window_view(np.pad(part, padding, "edge"), 2 * reach + 1, axis), axis=-1)
+            for part, reduce in ((least, np.all), (most, np.any))
+        )
+    return most & ~least
 
 
 STYLE = Style(
