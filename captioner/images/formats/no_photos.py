@@ -20,7 +20,7 @@ _KINDS = {
     "a video (AVI)": rb"RIFF.{4}AVI ",
     "an archive, or a document packed like one": rb"PK(?:\x03\x04|\x05\x06)|7z\xbc\xaf\x27\x1c|Rar!|\x1f\x8b",
     "a Photoshop document (PSD)": rb"8BP[SB]",
-    "an icon (ICO or ICNS)": rb"\0\0\1\0|icns",
+    "an icon (ICO or ICNS)": rb"\0\0\x01\0|icns",
     "a GIMP picture (XCF)": rb"gimp xcf ",
     "a DjVu document": rb"AT&TFORM",
     "a medical image (DICOM)": rb".{128}DICM",

@@ -18,10 +18,8 @@ def open_tiff(stream: IO[bytes]) -> TiffImageFile | JpegImageFile:
         return raw.open_preview(stream)
     if set(image.tag_v2.get(BITSPERSAMPLE, ())) == {16}:
         depth = ";16L" if image.tag_v2.prefix == II else ";16B"
-        image.tile = [
-            tile._replace(args=(tile.args[0] + depth, *tile.args[1:]))
-            if tile.codec_name == "raw" and tile.args[0] in image.getbands()
-            else tile
-            for tile in image.tile
-        ]
+        for number, tile in enumerate(image.tile):
+            match tile.codec_name, tile.args:
+                case "raw", (str(band), *rest) if band in image.getbands():
+                    image.tile[number] = tile._replace(args=(band + depth, *rest))
     return image
