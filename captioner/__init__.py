@@ -1,6 +1,15 @@
 """A small, fast image captioner that shows where it looked for every word.
 
-The names below are loaded on first use, so that importing the package costs next to nothing.
+    from captioner import Captioner, caption_folder
+
+    model = Captioner.load()                   # the embedded model
+    caption = model.caption("photo.jpg")       # or bytes, a file, a Pillow image, an array, or a list of them
+    print(caption, caption.confidence, caption.words[0].attention)
+    results = caption_folder("photos", "captions.jsonl")
+
+`Captioner` captions in this process, `captioner_client.CaptionClient` on a server, with the same methods
+(`ImageCaptioner`). `CaptionOptions` are how to search; a `Caption` is what is found. What can go wrong is a
+`CaptionerError`. `captioner_client.render_overlay` draws the maps.
 """
 
 from __future__ import annotations
@@ -82,7 +91,8 @@ _MODULES = {
     "iter_folder": "folder.api",
     "read_keywords": "images.keywords",
 }
-"""Where each public name is defined."""
+"""Where each public name is defined. It is loaded on first use, so that importing the package costs next to
+nothing."""
 
 __all__ = [
     "Alternative",

@@ -56,6 +56,11 @@ def how_to_install(extra: str) -> str:
     return f"pip install '.[{extra}]' in a clone of the project"
 
 
+def how_to_install_a_runtime() -> str:
+    """What brings ONNX Runtime, with all that a server needs."""
+    return f"{how_to_install('cpu')}, or '.[gpu]' for CUDA"
+
+
 class CaptionerError(Exception):
     """Base class of errors that a user can cause or must act on. The message is one line and printable."""
 
@@ -70,6 +75,9 @@ class CaptionerError(Exception):
 
     def __str__(self) -> str:
         return self.reason
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
 
 
 class ImageError(CaptionerError):

@@ -145,6 +145,18 @@ class ImageCaptioner(ModelDescription, Protocol):
         **fields: Any,
     ) -> list[Outcome]: ...
 
+    def caption(
+        self,
+        images: Any,
+        options: CaptionOptions | None = None,
+        *,
+        return_errors: bool = False,
+        **fields: Any,
+    ) -> Any:
+        """Caption one image, which gives one `Caption`, or any iterable of images, which gives a list in its
+        order. If images fail, raises the first `ImageError` when all are done; with `return_errors`, errors
+        take the places of the captions of failed images."""
+
     def caption_each(
         self, images: Iterable[ImageOrError], options: CaptionOptions | None = None, **fields: Any
     ) -> Iterator[Outcome]:

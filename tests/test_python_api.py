@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import pickle
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from PIL import Image, ImageSequence
 
 import captioner as package
+import captioner_client
 from captioner import (
     Caption,
     Captioner,
@@ -232,6 +234,23 @@ def test_a_gpu_by_number(tiny_bundle: Path) -> None:
     for device in ("cuda:", "cuda:x", "gpu", "cpu:0"):
         with pytest.raises(OptionsError, match="device must be one of"):
             Captioner.load(tiny_bundle, device=device)
+
+
+def test_an_error_in_a_list_shows_its_photo(tiny_captioner: Captioner) -> None:
+    [error] = tiny_captioner.caption(["missing.jpg"], return_errors=True)
+    assert repr(error) == "ImageUnreadableError('missing.jpg: No such file or directory')"
+
+
+def test_every_public_name_says_what_it_is() -> None:
+    for module in (package, captioner_client):
+        for name in module.__all__:
+            thing = getattr(module, name)
+            parts = vars(thing) if isinstance(thing, type) else {}
+            public = {key: getattr(thing, key) for key in parts if not key.startswith("_")}
+            for key, part in {"": thing, **public}.items():
+                if callable(part):
+                    said = inspect.getdoc(part) or ""
+                    assert said and "@overload" not in said, f"{module.__name__}.{name}.{key}"
 
 
 def test_one_image_without_finite_numbers_fails_alone(

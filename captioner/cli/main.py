@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 
 from captioner.cli.output import INTERRUPTED, say
@@ -14,7 +15,15 @@ from captioner.cli.parser import COMMANDS, load_command, parse, print_completion
 from captioner.cli.signals import ending_orderly, ignoring_hangups
 from captioner.cli.streams import set_up_streams
 from captioner.cli.version_conflicts import conflict
-from captioner.errors import CaptionerError, OutputError, RuntimeMissingError, clip, how_to_install, reason_of
+from captioner.errors import (
+    CaptionerError,
+    OutputError,
+    RuntimeMissingError,
+    clip,
+    how_to_install,
+    how_to_install_a_runtime,
+    reason_of,
+)
 from captioner.images.suffixes import PICTURES, RAW
 from captioner.images.urls import is_data_url, is_url
 
@@ -110,9 +119,10 @@ def _run(arguments: list[str]) -> int:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
             raise
-        raise RuntimeMissingError(
-            f"{command or 'this'} needs the package {package}: {how_to_install(_EXTRAS[package])}"
-        ) from error
+        extra, what = _EXTRAS[package], command if command in COMMANDS else "this"
+        alone = extra == "serve" and find_spec("onnxruntime") is None  # a server needs it, too
+        how = how_to_install_a_runtime() if alone else how_to_install(extra)
+        raise RuntimeMissingError(f"{what} needs the package {package}: {how}") from error
     except Exception as error:
         if (said := conflict(error)) is None:
             raise

@@ -27,7 +27,7 @@ CERTAINTY_WEIGHT = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Fitted logistic curves."""
+    """How confidence is computed from log-probabilities: fitted logistic curves."""
 
     slope: float
     intercept: float

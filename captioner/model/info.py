@@ -13,12 +13,10 @@ from captioner.options import CaptionOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """A model, and the limits of the process or server that captions with it.
+    """A model, and the limits of the process or server that captions with it."""
 
-    The message `GetModelResponse`, the JSON of `/v1/model` and its OpenAPI schema are built from these
-    fields. To add one, add it here and, with the same name, to captioner.proto.
-    """
-
+    # The message `GetModelResponse`, the JSON of `/v1/model` and its OpenAPI schema are built from these
+    # fields. To add one, add it here and, with the same name, to captioner.proto.
     name: str
     digest: str
     """The first 12 hexadecimal digits of the bundle's SHA-256."""

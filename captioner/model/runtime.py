@@ -13,7 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from captioner.cores import available_cores, check_parallel, core_limit
-from captioner.errors import BundleError, DeviceError, OptionsError, RuntimeMissingError, clip, how_to_install
+from captioner.errors import (
+    BundleError,
+    DeviceError,
+    OptionsError,
+    RuntimeMissingError,
+    clip,
+    how_to_install_a_runtime,
+)
 from captioner.model.bundle import DECODER, ENCODER, FORMAT, Bundle
 from captioner.model.calibration import CERTAINTY
 from captioner.model.graphs.cache import GRAPH, WEIGHTS, GraphCache
@@ -243,9 +250,7 @@ def _import_onnxruntime() -> Any:
     try:
         import onnxruntime
     except ModuleNotFoundError:
-        raise RuntimeMissingError(
-            f"captioning needs ONNX Runtime: {how_to_install('cpu')}, or '.[gpu]' for CUDA"
-        ) from None
+        raise RuntimeMissingError(f"captioning needs ONNX Runtime: {how_to_install_a_runtime()}") from None
     except ImportError as error:  # a library of the system is missing, or memory
         raise RuntimeMissingError(f"ONNX Runtime cannot be loaded: {clip(str(error))}") from None
     onnxruntime.disable_telemetry_events()  # a program may have imported it before captioner

@@ -1,6 +1,12 @@
-"""The gRPC client of the captioner; the overlays of `captioner.overlay` are importable from here too.
+"""The gRPC client of the captioner, and the overlays, which need no model.
 
-The names below are loaded on first use, so that importing the package costs next to nothing.
+    from captioner_client import CaptionClient, render_overlay
+
+    with CaptionClient("localhost:50051") as client:
+        caption = client.caption("photo.jpg")  # the same methods as captioner.Captioner
+    render_overlay("photo.jpg", caption).save("overlay.png")
+
+`AsyncCaptionClient` has the methods for asyncio. Errors are those of `captioner`, and `ServerError`.
 """
 
 from __future__ import annotations

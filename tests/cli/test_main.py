@@ -95,6 +95,31 @@ def test_a_missing_package_names_the_extra(monkeypatch, capsys) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("runtime", "extra"),
+    [(None, "'.[cpu]' in a clone of the project, or '.[gpu]' for CUDA"), ("", "'.[serve]'")],
+)
+def test_a_missing_server_is_installed_with_what_it_captions_with(
+    runtime: str | None, extra: str, monkeypatch, capsys
+) -> None:
+    def run(arguments: list[str]) -> int:
+        raise ModuleNotFoundError("No module named 'starlette'", name="starlette")
+
+    monkeypatch.setattr(parser, "load_command", lambda name: type("M", (), {"add_parser": run, "run": run}))
+    if runtime is None:
+        monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    else:
+        pytest.importorskip("onnxruntime")
+    assert main(["serve"]) == 2
+    assert f"serve needs the package starlette: pip install {extra}" in capsys.readouterr().err
+
+
+def test_a_missing_package_for_completion_names_no_shell(monkeypatch, capsys) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["--print-completion", "bash"]) == 2
+    assert "captioner: this needs the package shtab" in capsys.readouterr().err
+
+
 def test_packages_that_do_not_fit_each_other_are_one_error(tiny_bundle: Path) -> None:
     """The code that gRPC generated for health checks is newer than gRPC."""
     pytest.importorskip("grpc_health")

@@ -31,9 +31,11 @@ class Selection:
     (`holds_no_photos`)."""
 
     def takes_file(self, name: str) -> bool:
+        """Whether to take a file of a folder that is taken."""
         return self._takes(name) and _matches(name, self.patterns)
 
     def takes_folder(self, name: str) -> bool:
+        """Whether to look into a folder."""
         return self._takes(name) and (self.hidden or not holds_no_photos(name))
 
     def takes_path(self, name: str) -> bool:
