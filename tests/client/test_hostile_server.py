@@ -223,7 +223,7 @@ def test_maps_of_an_impossible_size_are_an_error_of_the_server(rows: int, column
         ):
             with pytest.raises(ServerError, match=malformed):
                 ask(address, call)
-        one = ask(address, lambda client: client.caption(make_image(1), return_errors=True))
+        one = ask(address, lambda client: client.caption(make_image(1), return_errors=True), wait_s=0)
         assert type(one) is ServerError
 
 
@@ -356,7 +356,7 @@ def test_what_a_server_says_is_cut() -> None:
             yield from (pb.CaptionBatchResponse(id=request.id, error=error) for request in requests)
 
     with serving(Verbose()) as address:
-        one = ask(address, lambda client: client.caption(make_image(1), return_errors=True))
+        one = ask(address, lambda client: client.caption(make_image(1), return_errors=True), wait_s=0)
         [other] = ask(address, lambda client: client.caption([make_image(1)], return_errors=True))
     assert isinstance(one, ServerError) and len(str(one)) < 2500
     assert isinstance(other, OptionsError) and len(str(other)) < 2500 and len(other.field) < 300

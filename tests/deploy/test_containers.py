@@ -45,7 +45,7 @@ def test_no_profile_opens_a_port_to_other_machines() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     services = yaml.safe_load(done.stdout)["services"]
     ports = [port for service in services.values() for port in service.get("ports", ())]
-    assert len(ports) == 7
+    assert len(ports) == 9
     for port in ports:  # Compose 2 prints mappings, Compose 1 strings
         address = port["host_ip"] if isinstance(port, dict) else port.partition(":")[0]
         assert address == "127.0.0.1"
