@@ -31,7 +31,7 @@ def test_a_token_is_sent(tmp_path: Path) -> None:
             assert client.caption([make_image(1)])
         with (
             CaptionClient(server.address) as client,
-            pytest.raises(AuthenticationError, match="no valid token .*--token-file FILE"),
+            pytest.raises(AuthenticationError, match=r"no valid token .*--token-file FILE"),
         ):
             client.caption(make_image(1))
 
