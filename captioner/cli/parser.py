@@ -77,24 +77,27 @@ _ELSEWHERE = {
     ("batch", "--json"): "-o OUT.jsonl writes JSON, a line for each image",
 }
 """What is said of flags that other commands have."""
+_WITHOUT = "words that must not be there stand behind --, such as search {} -- cat -dog"
 _SIMILARITY = 0.7
 """The least that a word has in common with the one that may be meant, of 1: a typing error keeps more, and
 two flags of different meaning have less ("--recursive", "--precision")."""
 
 
-def parse(arguments: list[str], command: str) -> argparse.Namespace:
+def parse(arguments: list[str], command: str | None) -> argparse.Namespace:
     """The arguments; what is wrong with them is said with the usage of the command that was meant."""
-    parser, commands = build_parser({command})
-    if command and command not in COMMANDS and "--print-completion" not in arguments:
+    parser, commands = build_parser({command} if command else ())
+    if command is not None and command not in COMMANDS and "--print-completion" not in arguments:
         suggested = _suggest(command, COMMANDS) or "; captioner --help lists them"
         parser.error(f"there is no command {command!r}{suggested}")
-    meant = commands.get(command, parser)
+    meant = commands.get(command or "", parser)
     if file := _file_like_option(arguments, meant):
         meant.error(printable(f"unknown argument {file}; the file of this name is ./{file}"))
     args, unknown = _parse_known(parser, meant, arguments)
     if unknown:
         flag = unknown[0].partition("=")[0]
-        known = _ELSEWHERE.get((command, flag))
+        known = _ELSEWHERE.get((command or "", flag))
+        if command == "search" and flag[0] == "-" != flag[1]:
+            known = _WITHOUT.format(args.source)
         close = f"; {known}" if known else _suggest(flag, meant._option_string_actions)
         meant.error(printable(f"unknown argument {unknown[0]}{close}"))
     if not (args.command or args.print_completion):
@@ -176,11 +179,21 @@ def _explain_statuses(parser: argparse.ArgumentParser, statuses: Mapping[int, st
                 _explain_statuses(one, statuses)
 
 
+class _Formatter(argparse.HelpFormatter):
+    """The usage is without options that may be left out: the help lists them, and an error would be lost
+    behind them."""
+
+    def add_usage(self, usage: str | None, actions: Iterable[argparse.Action], *args: Any) -> None:
+        needed = (one for one in actions if one.required or not one.option_strings or one.dest == "help")
+        super().add_usage(usage, tuple(needed), (), *args[1:])
+
+
 class _Parser(argparse.ArgumentParser):
     """No path is an empty name, and what is no number is said as elsewhere."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.formatter_class = _Formatter
         self.register("type", Path, lambda text: Path(named(text)))
         self.register("type", int, whole)
         self.register("type", float, number)

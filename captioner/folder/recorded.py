@@ -61,6 +61,8 @@ class RecordedSource:
         """The numbers of lines with zeros."""
         try:
             self._file: IO[bytes] = path.open("rb")
+        except IsADirectoryError:
+            raise DataError(f"{path}: a folder; {_EXPECTED}") from None
         except OSError as error:
             raise DataError(f"{path}: {reason_of(error)}") from None
         if not _is_json(self._file) and is_csv(path, text := read_text(path, wanted=_EXPECTED)):

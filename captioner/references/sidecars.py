@@ -58,19 +58,20 @@ def read_sidecars(folder: Path, *, xmp_texts: int = 0) -> list[CaptionedImage]:
 
 
 def _read_sidecar(path: Path, image: Path, xmp_texts: int) -> list[str]:
-    if path.suffix == _XMP_SUFFIX:
-        return _read_xmp(path, image)[:xmp_texts]
-    lines = read_text(path, MAX_SIDECAR_BYTES).split("\n")
-    return [line.strip() for line in lines if line.strip()]
-
-
-def _read_xmp(path: Path, image: Path) -> list[str]:
-    """The captions in a file that programs write for many purposes: one that cannot be read has none."""
+    """The captions in a file; none, with a warning, if it cannot be read."""
+    is_xmp = path.suffix == _XMP_SUFFIX
     try:
-        text = read_text(path, MAX_SIDECAR_BYTES, wanted="not XMP")
+        text = read_text(path, MAX_SIDECAR_BYTES, wanted="it has no captions")
     except DataError as error:
         _LOG.warning("%s", error)
         return []
+    if is_xmp:
+        return _parse_xmp(text, path, image)[:xmp_texts]
+    return [line.strip() for line in text.split("\n") if line.strip()]
+
+
+def _parse_xmp(text: str, path: Path, image: Path) -> list[str]:
+    """The captions in what programs write for many purposes."""
     packets = list(read_packets(text.encode()))
     if text and not packets:
         _LOG.warning("%s: not XMP that can be read", path)

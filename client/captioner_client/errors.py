@@ -153,6 +153,8 @@ def from_rpc_error(error: grpc.aio.AioRpcError, servers: str, timeout_s: float) 
             return ImageTooLargeError(f"{servers}: the image is larger than {_PROXY} takes")
         return broken_off(error, servers)
     kind = _BY_STATUS.get(error.code(), ServerError)
+    if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+        message += " (give one: token=, --token-file FILE)"
     if kind is ServerError:
         message = f"{servers}: {error.code().name}: {message}"
     elif details:

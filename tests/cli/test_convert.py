@@ -367,6 +367,8 @@ def test_a_workbook_is_no_table(tmp_path, capsys) -> None:
     (tmp_path / "c.xlsx").write_bytes(b"PK\3\4\0\0\xff")
     assert convert(tmp_path / "c.xlsx", "-o", tmp_path / "out.jsonl") == 2
     assert "not a text file; convert reads the .jsonl file that" in capsys.readouterr().err
+    assert convert(tmp_path, "-o", tmp_path / "out.jsonl") == 2
+    assert f"{tmp_path}: a folder; convert reads the .jsonl file that" in capsys.readouterr().err
 
 
 def test_a_rejected_caption_is_no_failure(tmp_path, capsys) -> None:

@@ -19,6 +19,7 @@ from support.patience import PATIENCE_S, wait_until
 from support.processes import child_environment
 
 from captioner.cli.commands import demo
+from captioner.cli.main import main
 from captioner.model.installed import choose
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -153,6 +154,12 @@ def test_copies_of_photos_go_with_the_command(tiny_bundle, tmp_path, moment, num
         finally:
             process.kill()
     assert not any(temporary.iterdir())
+
+
+def test_a_folder_that_cannot_hold_decisions(tmp_path, capsys):
+    (tmp_path / "corrections.jsonl").symlink_to(tmp_path / "nowhere" / "corrections.jsonl")
+    assert main(["demo", str(tmp_path), "--no-browser", "--port", "0"]) == 2
+    assert "; --corrections FILE keeps decisions elsewhere" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken(tiny_bundle):

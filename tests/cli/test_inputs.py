@@ -214,6 +214,8 @@ def test_overlays_of_several_photos(run, tmp_path, capsys) -> None:
     photos = (CAT, EXAMPLES / "coffee.jpg", tmp_path / "missing.jpg")
     assert run("overlay", *photos, "-o", tmp_path / "all.png") == 2
     assert "put {stem} into the name" in capsys.readouterr().err
+    assert run("overlay", *photos, "-o", "overlays/") == 2
+    assert "as in overlays/{stem}.png" in capsys.readouterr().err
     assert run("overlay", *photos, CAT, "-o", tmp_path / "new" / "of-{stem}.png") == 1
     output, errors = capsys.readouterr()
     assert [line.split("\t")[0] for line in output.splitlines()] == [str(CAT), str(photos[1])]

@@ -70,6 +70,12 @@ def test_every_command_explains_itself(command: str, capsys) -> None:
     assert re.fullmatch(r"Exit status: 0 [^;]+(; 1 [^;]+)?; 2 [^;]+(; \d+ [^;]+)+", statuses)
 
 
+def test_the_usage_has_only_what_is_needed(capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["batch", "--help"])
+    assert capsys.readouterr().out.startswith("usage: captioner batch [-h] -o OUT [FOLDER ...]\n\n")
+
+
 def test_actions_of_a_command_have_its_exit_statuses(capsys) -> None:
     with pytest.raises(SystemExit):
         main(["model", "verify", "--help"])
@@ -83,15 +89,16 @@ def test_unknown_commands(arguments: list[str], capsys) -> None:
     assert raised.value.code == 2 and "usage: captioner" in capsys.readouterr().err
 
 
-def test_a_missing_package_names_the_extra(monkeypatch, capsys) -> None:
+@pytest.mark.parametrize(("module", "install"), [("torch.nn", "'.[train]'"), ("grpc", ".")])
+def test_a_missing_package_names_what_brings_it(module: str, install: str, monkeypatch, capsys) -> None:
     def run(arguments: list[str]) -> int:
-        raise ModuleNotFoundError("No module named 'torch'", name="torch.nn")
+        raise ModuleNotFoundError(f"No module named '{module}'", name=module)
 
     monkeypatch.setattr(parser, "load_command", lambda name: type("M", (), {"add_parser": run, "run": run}))
     assert main(["train"]) == 2
     assert (
-        capsys.readouterr().err
-        == "captioner: train needs the package torch: pip install '.[train]' in a clone of the project\n"
+        capsys.readouterr().err == f"captioner: train needs the package {module.partition('.')[0]}: "
+        f"pip install {install} in a clone of the project\n"
     )
 
 
@@ -114,10 +121,10 @@ def test_a_missing_server_is_installed_with_what_it_captions_with(
     assert f"serve needs the package starlette: pip install {extra}" in capsys.readouterr().err
 
 
-def test_a_missing_package_for_completion_names_no_shell(monkeypatch, capsys) -> None:
+def test_completion_without_its_package_names_the_extra(monkeypatch, capsys) -> None:
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["--print-completion", "bash"]) == 2
-    assert "captioner: this needs the package shtab" in capsys.readouterr().err
+    assert "captioner: this needs the package shtab: pip install '.[completion]'" in capsys.readouterr().err
 
 
 def test_packages_that_do_not_fit_each_other_are_one_error(tiny_bundle: Path) -> None:
@@ -250,6 +257,10 @@ def test_a_reader_that_leaves_early_is_no_error(tiny_bundle: Path) -> None:
         (["mcp", ".", "--http-port", "-1"], "captioner mcp", "expected a port, 0 to 65535, got '-1'"),
         (["demo", "--port", "99999"], "captioner demo", "expected a port, 0 to 65535, got '99999'"),
         ([], "captioner [-h]", "no command given"),
+        ([""], "captioner [-h]", "there is no command ''; captioner --help lists them"),
+        (["--bem", "3", "caption", "x.jpg"], "captioner caption", "did you mean --beam?\n"),
+        (["--print-completion", "nu", "x"], "captioner [-h]", "invalid choice: 'nu'"),
+        (["search", ".", "cat", "-dog"], "captioner search", "behind --, such as search . -- cat -dog\n"),
     ],
 )
 def test_what_is_wrong_is_said_with_the_usage_of_the_command(arguments, usage, message, capsys) -> None:
@@ -257,6 +268,7 @@ def test_what_is_wrong_is_said_with_the_usage_of_the_command(arguments, usage, m
         main(arguments)
     errors = capsys.readouterr().err
     assert raised.value.code == 2 and errors.startswith(f"usage: {usage}") and message in errors
+    assert len(errors.splitlines()) == 2, "the usage without options that are not needed"
 
 
 def test_warnings_of_the_client_are_said_like_everything_else() -> None:
@@ -334,6 +346,12 @@ def test_photos_stand_before_between_and_behind_options(tiny_bundle: Path, tmp_p
         assert main(["caption", *arguments]) == 0
         names = [line.partition("\t")[0] for line in capsys.readouterr().out.splitlines()]
         assert names == [PHOTO, other]
+
+
+@pytest.mark.parametrize("begin", [["--max-words", "2"], ["--max-words", "2", "caption"]])
+def test_options_stand_before_the_command(begin: list[str], tiny_bundle: Path, capsys) -> None:
+    assert main([*begin, PHOTO, "--model", str(tiny_bundle)]) == 0
+    assert capsys.readouterr().out.startswith(f"{PHOTO}\t")
 
 
 def test_a_photo_alone_is_captioned(tmp_path, capsys) -> None:

@@ -280,11 +280,13 @@ def test_photos_with_names_as_long_as_can_be_are_searched(tmp_path, capsys):
     assert sorted(found(capsys)) == ["a.png", f"{'x' * 251}.png"]
 
 
-def test_a_text_file_that_cannot_be_read_is_named(tmp_path, capsys):
-    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
-    (tmp_path / "a.txt").write_text("ein schwarzes Viereck für alle", encoding="latin-1")
-    assert main(["search", str(tmp_path), "Viereck"]) == 2
-    assert capsys.readouterr().err == f"captioner: {tmp_path / 'a.txt'}: not in UTF-8; save it as UTF-8\n"
+def test_a_text_file_that_cannot_be_read_is_named(tmp_path, capsys, caplog):
+    for name, encoding in (("a", "latin-1"), ("b", "utf-8")):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{name}.png")
+        (tmp_path / f"{name}.txt").write_text("ein schwarzes Viereck für alle", encoding=encoding)
+    assert main(["search", str(tmp_path), "Viereck"]) == 0
+    assert found(capsys) == ["b.png"]
+    assert f"{tmp_path / 'a.txt'}: not in UTF-8; save it as UTF-8" in caplog.messages
 
 
 @pytest.mark.parametrize(
@@ -293,6 +295,7 @@ def test_a_text_file_that_cannot_be_read_is_named(tmp_path, capsys):
         (["."], "name what to search for"),
         ([".", "-- -dog"], "name at least one word"),
         (["nowhere", "dog"], "nowhere: there is no such folder or file"),
+        (["dog"], "dog: there is no such folder or file"),
         (
             ["empty", "dog"],
             "there are no captions in this folder yet; make them by: captioner batch empty -o",

@@ -121,3 +121,20 @@ main.parse = parse
 main.main(["serve"])
 """
     assert run_python(code).returncode == 7
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has other signals")
+def test_ctrl_c_while_the_command_is_being_imported_ends_it() -> None:
+    done = run_python("""if 1:
+        import runpy, signal, sys
+
+        class Interrupting:
+            def find_spec(self, name, *_):
+                if name == "captioner.cli.main":
+                    signal.raise_signal(signal.SIGINT)
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.meta_path.insert(0, Interrupting())
+        runpy.run_module("captioner", run_name="__main__")
+    """)
+    assert (done.returncode, done.stderr) == (-2, "")

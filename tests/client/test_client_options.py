@@ -29,7 +29,10 @@ def test_a_token_is_sent(tmp_path: Path) -> None:
     with serve(FakeModel(), token_file=tmp_path / "token") as server:
         with CaptionClient(server.address, ClientOptions(token="secret")) as client:
             assert client.caption([make_image(1)])
-        with CaptionClient(server.address) as client, pytest.raises(AuthenticationError):
+        with (
+            CaptionClient(server.address) as client,
+            pytest.raises(AuthenticationError, match=r"no valid token .*--token-file FILE"),
+        ):
             client.caption(make_image(1))
 
 

@@ -107,7 +107,9 @@ def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
         help="caption on this server, or on several (addresses separated by commas); --model then names one"
         " of its models",
     )
-    server.add_argument("--timeout-s", type=float, metavar="S", help="maximum wait for an answer, in seconds")
+    server.add_argument(
+        "--timeout-s", type=float, metavar="S", help="maximum wait for an answer, in seconds (default: 60)"
+    )
     server.add_argument(
         "--tls", action="store_true", default=None, help="use TLS, and verify the server's certificate"
     )

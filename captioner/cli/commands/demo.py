@@ -21,7 +21,7 @@ from captioner.cli.arguments.model import LocalModel, add_device_argument, add_m
 from captioner.cli.arguments.values import port
 from captioner.cli.gallery_page import PageRequest, find_source, write_page
 from captioner.cli.output import say
-from captioner.errors import OptionsError
+from captioner.errors import OptionsError, OutputError
 from captioner.model.installed import used_model
 
 if TYPE_CHECKING:
@@ -153,7 +153,10 @@ def open_review(request: Request, folder: Path, limits: ImageLimits) -> Gallery:
 
     assert request.source
     from_folder, root = find_source(request.source, request.images)
-    decisions = CorrectionsFile(request.corrections or corrections_of(request.source))
+    try:
+        decisions = CorrectionsFile(request.corrections or corrections_of(request.source))
+    except OutputError as error:
+        raise OutputError(f"{error}; --corrections FILE keeps decisions elsewhere") from error
     model = LocalModel(bundle=request.bundle, device=request.device, limits=limits)
     asked = PageRequest(
         source=request.source,

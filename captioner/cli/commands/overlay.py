@@ -201,7 +201,8 @@ def _check_output(output: Path, inputs: Inputs) -> None:
             raise OptionsError(f"OUT may have {STEM} in its name, not {field}", "output")
     if STEM not in str(output) and inputs.are_several:
         raise OptionsError(
-            f"several photos need a file each: put {STEM} into the name, as in overlays/{STEM}{suffix}",
+            f"several photos need a file each: put {STEM} into the name, as in "
+            f"overlays/{STEM}{suffix or '.png'}",
             "output",
         )
     if suffix not in MEDIA:

@@ -73,7 +73,7 @@ class Request:
         words = " ".join(args.words)
         if args.duplicates and (words or args.json):
             raise OptionsError("--duplicates takes a folder only", "duplicates")
-        if not (args.duplicates or words):
+        if not (args.duplicates or words) and args.source.exists():
             raise OptionsError("name what to search for, such as 'a dog on a beach'", "words")
         return cls(
             source=args.source,
