@@ -22,6 +22,7 @@ from captioner_server.captioning.supervisor import Condition
 from captioner_server.errors import ServerStartError
 from captioner_server.http.app import make_app
 from captioner_server.http.metrics import make_metrics_app
+from captioner_server.http.off_loop import off_loop
 from captioner_server.http.pages.gallery import Gallery
 from captioner_server.http.port.server import HttpServer
 from captioner_server.inference import grpc_predict_v2_pb2, grpc_predict_v2_pb2_grpc
@@ -113,6 +114,7 @@ class CaptionServer:
 
     async def start(self) -> int:
         """Open the ports without serving yet; returns the gRPC port. Raises `ServerStartError`."""
+        await off_loop(int)  # its thread starts now: later, the system may allow no further one
         address = self.options.address
         credentials = server_credentials(self.options, self._tell_certificate)
         _check_socket(address)

@@ -18,7 +18,7 @@ from captioner_server.captioning.buffered import buffered
 from captioner_server.captioning.models import Models
 from captioner_server.captioning.pictures import Pictures
 from captioner_server.http.off_loop import off_loop
-from captioner_server.http.request.body import MODEL, CaptionCall, read_image, read_request
+from captioner_server.http.request.body import MODEL, CaptionCall, query_field, read_image, read_request
 from captioner_server.http.stream import EventStream, encode_event
 from captioner_server.intake.ticket import Ticket
 from captioner_server.options import ServerOptions
@@ -69,12 +69,11 @@ class CaptionCalls:
 
     async def picture(self, call: CaptionCall, ticket: Ticket) -> Response:
         """The image as a JPEG, for browsers that do not show its format."""
-        with self._models.get(call.model).enter(ticket, call.options):
-            return Response(await self._pictures.make(ticket, call.image), media_type="image/jpeg")
+        return Response(await self._pictures.make(ticket, call.image), media_type="image/jpeg")
 
     async def read_name(self, request: Request) -> str:
         """The model in the query of a request without a body; "" for the default."""
-        return request.query_params.get(MODEL, "")
+        return query_field(request, MODEL) or ""
 
     async def model(self, name: str, ticket: Ticket) -> Response:
         """The model and the limits of the server."""

@@ -30,7 +30,7 @@ from captioner_server.errors import (
 )
 from captioner_server.http.errors import error_response
 from captioner_server.http.guards.origins import Origins
-from captioner_server.http.request.body import MOST_FIELDS, TIMEOUT
+from captioner_server.http.request.body import MOST_FIELDS, TIMEOUT, query_field
 from captioner_server.intake.door import Door
 from captioner_server.intake.state import ServerState
 from captioner_server.intake.ticket import Kind, Ticket
@@ -41,6 +41,8 @@ from captioner_server.observation.tracing import call_span, current_trace
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_TOO_LATE = f"the deadline passed before there was an answer ({TIMEOUT})"
 
 
 async def read_nothing(request: Request) -> str:
@@ -119,7 +121,7 @@ class Endpoint(Generic[T]):
         except BusyError:  # also for want of time
             if time.monotonic() < deadline_s:
                 raise
-            raise DeadlineError(f"the deadline passed before there was an answer ({TIMEOUT})") from None
+            raise DeadlineError(_TOO_LATE) from None
 
     async def _serve(self, request: Request, send: Send, call: Call, deadline_s: float) -> None:
         async with (
@@ -129,8 +131,8 @@ class Endpoint(Generic[T]):
             call.arrived = True
             self.door.state.enter()
             try:
-                answering = _answer(self.operation.answer(asked, ticket), request, send)
-                await while_connected(request.receive, answering)
+                making = _in_time(self.operation.answer(asked, ticket), deadline_s)
+                await while_connected(request.receive, _answer(making, request, send))
             finally:
                 self.door.state.leave()
 
@@ -171,6 +173,15 @@ async def _send(response: Response, request: Request, send: Send) -> None:
     await response(request.scope, request.receive, send)
 
 
+async def _in_time(making: Awaitable[T], deadline_s: float) -> T:
+    """The result of `making`. Raises `DeadlineError` when the deadline passes, as gRPC does by itself."""
+    try:
+        async with asyncio.timeout(None if deadline_s == math.inf else deadline_s - time.monotonic()):
+            return await making
+    except TimeoutError:
+        raise DeadlineError(_TOO_LATE) from None
+
+
 async def _answer(making: Awaitable[Response], request: Request, send: Send) -> None:
     await _send(await making, request, send)
 
@@ -204,7 +215,7 @@ def peer_of(request: Request) -> str:
 
 def _deadline_of(request: Request) -> float:
     """The deadline of the caller by `time.monotonic`; infinity if there is none."""
-    text = request.query_params.get(TIMEOUT)
+    text = query_field(request, TIMEOUT)
     if text is None:
         return math.inf
     try:

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import TypeVar
 
 from captioner_server.errors import BusyError
@@ -19,9 +20,11 @@ _RETRY_AFTER_S = 1.0
 
 def submit(threads: ThreadPoolExecutor, work: Callable[..., T], *arguments: object) -> Future[T]:
     """As `threads.submit`. Raises `BusyError` if the system allows no further thread now."""
+    held = [partial(work, *arguments)]
     try:
-        return threads.submit(work, *arguments)
+        return threads.submit(lambda: held.pop()())
     except RuntimeError:
+        held.clear()  # the pool keeps what it could not start, and an image with it
         raise BusyError("the system allows the server no further thread now", _RETRY_AFTER_S) from None
 
 

@@ -132,6 +132,16 @@ def test_an_option_that_is_given_twice_is_rejected(http):
     assert answer.status_code == 400 and "include is given more than once" in answer.text
 
 
+@pytest.mark.parametrize("name", ["timeout_s", "model"])
+@pytest.mark.parametrize("verb", ["POST /v1/caption", "POST /v1/picture", "GET /v1/model"])
+def test_no_field_of_a_query_is_given_twice(http, verb, name):
+    """A proxy that reads the first would know another deadline, or another model, than the server."""
+    method, path = verb.split()
+    values = {"timeout_s": [60, 70], "model": ["default", "default"]}[name]
+    answer = http.request(method, path, params={name: values}, content=IMAGE, headers=OCTETS)
+    assert answer.status_code == 400 and f"{name} is given more than once" in answer.text
+
+
 def test_a_multipart_form_is_captioned(http_server, http):
     answer = http.post("/v1/caption", files={"image": ("a.png", IMAGE)}, data={"alternatives": "1"})
     assert answer.json() == expected(http_server, alternatives=1)
@@ -251,7 +261,7 @@ def test_a_long_name_is_not_echoed(http):
 
 
 def test_unknown_paths_and_methods_are_named(http):
-    assert http.get("/v2/caption").json()["error"]["code"] == "NOT_FOUND"
+    assert http.get("/v9/caption").json()["error"]["code"] == "NOT_FOUND"
     answer = http.get("/v1/caption")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
 

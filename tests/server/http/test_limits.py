@@ -3,10 +3,13 @@
 import time
 
 import pytest
+from support.bombs import scan_bomb
 from support.http_serving import IMAGE, OCTETS, connect, post_later, serve_http
 from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.serving import serve
+
+FOREVER = scan_bomb(100_000)
 
 
 def test_without_the_token_nothing_is_answered_but_health(tmp_path):
@@ -69,6 +72,29 @@ def test_a_deadline_ends_the_wait():
         assert first.result(PATIENCE_S).status_code == 200
         answer = second.result(PATIENCE_S)
         assert (answer.status_code, answer.json()["error"]["code"]) == (504, "DEADLINE_EXCEEDED")
+        assert http.post("/v1/caption", content=IMAGE, headers=OCTETS).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/caption", "/v1/caption:stream", "/v1/picture"])
+def test_nobody_waits_past_a_deadline_for_what_has_begun(path):
+    model = FakeModel()
+    with serve_http(model, max_decode_s=PATIENCE_S) as (_, http):
+        image = FOREVER if path.endswith("picture") else IMAGE
+        model.hold.clear()
+        answer = http.post(f"{path}?timeout_s=0.2", content=image, headers=OCTETS)
+        model.hold.set()
+        assert (answer.status_code, answer.json()["error"]["code"]) == (504, "DEADLINE_EXCEEDED")
+
+
+def test_captions_do_not_wait_for_pictures():
+    with (
+        serve_http(FakeModel(), queue_size=1, max_decode_s=PATIENCE_S) as (server, http),
+        connect(server) as peer,
+    ):
+        head = f"POST /v1/picture HTTP/1.1\r\nHost: x\r\nContent-Length: {len(FOREVER)}\r\n\r\n"
+        peer.sendall(head.encode() + FOREVER)
+        wait_until(lambda: server.metric("in_flight_calls") == 1)
+        assert http.post("/v1/picture", content=IMAGE, headers=OCTETS).status_code == 429
         assert http.post("/v1/caption", content=IMAGE, headers=OCTETS).status_code == 200
 
 

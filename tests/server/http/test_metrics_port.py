@@ -80,6 +80,16 @@ def test_unfinished_requests_take_no_threads(url) -> None:
         one.close()
 
 
+def test_a_request_with_two_kinds_of_lengths_ends_its_connection(url) -> None:
+    place = httpx.URL(url)
+    hidden = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    head = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n" % (5 + len(hidden))
+    with socket.create_connection((place.host, place.port), timeout=PATIENCE_S) as bare:
+        bare.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+        answer = bare.makefile("rb").read()  # to the end of the connection
+    assert answer.startswith(b"HTTP/1.1 400") and b"not both" in answer
+
+
 def test_a_taken_port_is_said(url) -> None:
     with (
         pytest.raises(ServerStartError, match="cannot serve metrics on 127"),

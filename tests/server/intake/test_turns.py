@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from functools import partial
+from weakref import ref
 
 import pytest
 
@@ -18,8 +20,12 @@ def test_no_turn_is_lost_when_no_thread_can_be_started(monkeypatch: pytest.Monke
         pool = TurnPool(1, "test")
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", refuse)
+            image = {1}
             with pytest.raises(BusyError):
-                await pool.run(Ticket(), lambda: 1, 1.0)
+                await pool.run(Ticket(), partial(len, image), 1.0)
+            kept = ref(image)
+            del image
+            assert kept() is None
         assert pool.turns.free == 1
         assert await pool.run(Ticket(), lambda: 2, 1.0) == 2
         pool.close()

@@ -20,14 +20,13 @@ from captioner_server.http.guards.origins import is_local_name
 def make_guards(hosts: frozenset[str], origins: frozenset[str]) -> list[Middleware]:
     """The guards of a server with these names, any if there are none, and allowed origins."""
     return [
-        Middleware(_OneLength),
         Middleware(_OwnPagesOnly),
         *([Middleware(_KnownNames, names=hosts)] if hosts else []),
         Middleware(Cors, origins=origins),
     ]
 
 
-class _OneLength:
+class OneLength:
     """Rejects requests with two kinds of lengths, and closes the connection (RFC 9112, section 6.1): a proxy
     may take the other one, and so see other requests than the server does."""
 

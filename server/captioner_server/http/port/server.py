@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from captioner.errors import reason_of
 from captioner_server.errors import ServerStartError
+from captioner_server.http.guards.middleware import OneLength
 from captioner_server.http.port.protocol import MAX_HEAD_BYTES, bounded_protocol
 from captioner_server.options import ServerOptions
 
@@ -40,7 +41,7 @@ class HttpServer:
         self._host, self._port, self._serves = host, port, serves
         self._tls = tls
         self._config = uvicorn.Config(
-            _OriginForm(app),
+            OneLength(_OriginForm(app)),
             http=bounded_protocol(options.stream_idle_s),
             ws="none",
             lifespan="off",

@@ -61,7 +61,7 @@ async def read_request(request: Request, max_image_bytes: int, max_body_bytes: i
     check_style(style)
     options = merge_options(_DEFAULTS, asked)
     assert options  # there are defaults
-    return CaptionCall(image, options, request.query_params.get(MODEL, ""), style)
+    return CaptionCall(image, options, query_field(request, MODEL) or "", style)
 
 
 async def read_image(request: Request, max_image_bytes: int, max_body_bytes: int) -> CaptionCall:
@@ -70,7 +70,7 @@ async def read_image(request: Request, max_image_bytes: int, max_body_bytes: int
     if asked:
         name = min(asked)
         raise OptionsError(f"{name} is an option of captions, and this answer has none", name)
-    return CaptionCall(image, _DEFAULTS, request.query_params.get(MODEL, ""))
+    return CaptionCall(image, _DEFAULTS, query_field(request, MODEL) or "")
 
 
 async def _read(request: Request, max_image_bytes: int, max_body_bytes: int) -> tuple[bytes, dict[str, Any]]:
@@ -105,6 +105,14 @@ async def _read(request: Request, max_image_bytes: int, max_body_bytes: int) -> 
             "content-type",
         )
     return image, given | more
+
+
+def query_field(request: Request, name: str) -> str | None:
+    """The value of a field of the query. Raises `RequestError` for one given twice."""
+    values = request.query_params.getlist(name)
+    if values[1:]:
+        raise RequestError(f"{name} is given more than once", name)
+    return values[0] if values else None
 
 
 def parse_options(fields: Iterable[tuple[str, str]]) -> dict[str, Any]:

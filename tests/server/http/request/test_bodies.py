@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import threading
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,34 @@ import pytest
 from support.http_serving import IMAGE, JSON, connect, expected, serve_http
 from support.models import FakeModel
 from support.patience import PATIENCE_S
+
+from captioner_server.http import off_loop
+
+
+@pytest.mark.parametrize(
+    ("threads", "path", "status"),
+    [("off-loop", "/v1/caption", 200), ("off-loop", "/metrics", 200), ("picture", "/v1/picture", 429)],
+)
+def test_a_lack_of_threads_is_no_defect(monkeypatch, threads, path, status):
+    """The thread for large bodies and metrics exists from the start. Without one for pictures, the call may
+    be tried again."""
+    start = threading.Thread.start
+
+    def refuse(self):
+        if self.name.startswith((threads, "asyncio")):
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(off_loop, "_THREAD", ThreadPoolExecutor(1, "off-loop"))
+    with serve_http(FakeModel(), metrics_port=0) as (server, http):
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            if path == "/metrics":
+                answer = httpx.get(server.server.metrics_url, timeout=PATIENCE_S)
+            else:
+                image = base64.b64encode(IMAGE + bytes(100_000)).decode()
+                answer = http.post(path, json={"image": image})
+        assert answer.status_code == status
 
 
 @pytest.mark.parametrize(
