@@ -56,6 +56,14 @@ def test_no_profile_opens_a_port_to_other_machines() -> None:
         assert service["mem_limit"] and service["cpus"] and service["pids_limit"], name
 
 
+def test_logs_of_every_service_are_rotated() -> None:
+    """Each call has a line: strangers could fill the disk."""
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    assert {name: service["logging"] for name, service in services.items()} == {
+        name: {"driver": "local"} for name in services
+    }
+
+
 def test_tls_and_tokens_can_be_added() -> None:
     files = ["-f", "docker-compose.yml", "-f", "deploy/compose-tls.yml"]
     environment = {**os.environ, "CAPTIONER_SECRETS": "/etc/captioner", "CAPTIONER_BIND": "0.0.0.0"}

@@ -17,6 +17,13 @@ from support.patience import PATIENCE_S
 from captioner_server.http import off_loop
 
 
+def test_a_content_type_of_thousands_of_parameters_is_refused_unread(http):
+    kind = "multipart/form-data; boundary=a" + ";" * 30_000
+    answer = http.post("/v1/caption", content=b"--a--\r\n", headers={"content-type": kind})
+    assert answer.status_code == 400
+    assert "the content-type has more than 1024 bytes" in answer.text
+
+
 @pytest.mark.parametrize(
     ("threads", "path", "status"),
     [("off-loop", "/v1/caption", 200), ("off-loop", "/metrics", 200), ("picture", "/v1/picture", 429)],
