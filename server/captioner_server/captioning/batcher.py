@@ -96,6 +96,12 @@ class Batcher:
         """Recent time per image with the default search; 0 before the first batch."""
         return self._recent_s / self._recent_cost / self._model.lanes if self._recent_cost else 0.0
 
+    def least_entitled(self, caller: str) -> asyncio.Future[Computed] | None:
+        """The answer to the newest waiting image of the caller that has the most, if `caller` has at least
+        two fewer."""
+        job = self._queue.newest_of_most(caller)
+        return None if job is None or job.answer.done() else job.answer
+
     def learn(self, size: int, compute_s: float, cost: float | None = None) -> None:
         """Record that a batch took `compute_s`. Its cost is its size unless given."""
         cost = cost or size

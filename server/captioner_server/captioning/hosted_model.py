@@ -58,6 +58,7 @@ class HostedModel:
             decoder_wait_s=self._decoders.expected_wait_s,
             decode_s=lambda: self._decoders.image_s,
             max_wait_s=options.max_wait_s,
+            least_entitled=self._batcher.least_entitled,
         )
         self._words = WordStreams(model, options.stream_workers, metrics)
         self._answers = AnswerWatch()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 from captioner.errors import CaptionerError
 from captioner.printable import counted
@@ -39,11 +41,13 @@ class AdmittedImages:
         decoder_wait_s: Callable[[], float] = lambda: 0.0,
         decode_s: Callable[[], float] = lambda: 0.0,
         max_wait_s: float = math.inf,
+        least_entitled: Callable[[str], asyncio.Future[Any] | None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`image_s` returns the current time per image with the default search in batches of `batch`,
         `decoder_wait_s` how long a new image waits for a decoding process, and `decode_s` the time per image
-        of all these processes. No call waits longer than `max_wait_s`."""
+        of all these processes. No call waits longer than `max_wait_s`. `least_entitled` returns what
+        waits for the model and gives way to this caller, who has fewer images, when the queue is full."""
         self.limit = limit
         self.caller_limit = limit - limit // 4 if limit >= 8 else limit
         """Most images of one caller, so that others find room."""
@@ -59,6 +63,7 @@ class AdmittedImages:
         self._costs: defaultdict[str, float] = defaultdict(float)  # their costs
         self._batch, self._max_wait_s, self._clock = batch, max_wait_s, clock
         self._image_s, self._decoder_wait_s = image_s, decoder_wait_s
+        self._least_entitled = least_entitled
         slots = max(1, min(limit - limit // 4, _BULK_BATCHES * batch))
         self._bulk = BulkSlots(slots, limit, lambda: batch * image_s(), decode_s)
 
@@ -87,6 +92,10 @@ class AdmittedImages:
         for them, and `RequestError` for more images than could ever be admitted."""
         if rejection := self.rejection(ticket):
             raise rejection
+        if not self._fits(ticket) and (waiting := self._giving_way(ticket)):
+            waiting.set_exception(
+                self._busy("a caller with fewer images took the place of this (queue_size)")
+            )
         caller, images, cost = ticket.caller, ticket.images, ticket.images * ticket.cost
         self._interactive += images
         self._callers[caller] += images
@@ -134,10 +143,19 @@ class AdmittedImages:
         return None
 
     def _room(self, ticket: Ticket) -> BusyError | None:
-        """There is room in the queue."""
-        if self._interactive + self._bulk.inside + ticket.images <= self.limit:
+        """There is room in the queue, or another caller with more images makes some."""
+        if self._fits(ticket) or self._giving_way(ticket):
             return None
         return self._busy(f"all {self.limit} places for images in work are taken (queue_size)")
+
+    def _fits(self, ticket: Ticket) -> bool:
+        return self._interactive + self._bulk.inside + ticket.images <= self.limit
+
+    def _giving_way(self, ticket: Ticket) -> asyncio.Future[Any] | None:
+        """What waits and gives its place to an image of a caller with less than its share of the queue."""
+        own = self._callers.get(ticket.caller, 0) + 1
+        fewer = ticket.images == 1 and own * len(self._callers) <= self._interactive
+        return self._least_entitled(ticket.caller) if fewer else None
 
     def _time(self, ticket: Ticket) -> BusyError | None:
         """The answer is expected in time."""

@@ -4,9 +4,15 @@ import asyncio
 import math
 from contextlib import AbstractAsyncContextManager, ExitStack
 
+import grpc
 import pytest
+from support.models import FakeModel
+from support.patience import PATIENCE_S, wait_until
+from support.serving import make_image, serve
 from support.virtual_time import Clock
 
+from captioner.v1 import captioner_pb2 as pb
+from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
 from captioner_server.errors import BusyError, RequestError
 from captioner_server.intake.images import AdmittedImages
 from captioner_server.intake.ticket import Kind, Ticket
@@ -221,3 +227,27 @@ def test_places_are_charged_by_how_long_they_are_held(clock: Clock) -> None:
         await asyncio.gather(*long, return_exceptions=True)
 
     clock.run(run())
+
+
+def test_a_newcomer_takes_a_place_of_the_caller_that_has_the_most() -> None:
+    """Two callers that always fill the queue would keep all others out."""
+    model = FakeModel()
+    request = pb.CaptionRequest(image=make_image(1))
+    own = [("grpc.use_local_subchannel_pool", 1)]
+    with serve(model, queue_size=8, max_batch_size=1) as server, ExitStack() as channels:
+        greedy, modest, newcomer = (
+            CaptionServiceStub(channels.enter_context(grpc.insecure_channel(server.address, own)))
+            for _ in range(3)
+        )
+        model.hold.clear()
+        first = [greedy.Caption.future(request, timeout=PATIENCE_S) for _ in range(6)]
+        wait_until(lambda: server.metric("waiting_images") == 5)
+        others = [modest.Caption.future(request, timeout=PATIENCE_S) for _ in range(2)]
+        wait_until(lambda: server.metric("waiting_images") == 7)
+        others.append(newcomer.Caption.future(request, timeout=PATIENCE_S))
+        wait_until(lambda: any(call.done() for call in (*first, *others)))
+        model.hold.set()
+        assert all(call.result().caption.text for call in others)
+        [lost] = [call for call in first if call.exception()]
+        assert lost.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "fewer images" in lost.details()
