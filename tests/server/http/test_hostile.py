@@ -5,6 +5,8 @@ import json
 import socket
 import threading
 import time
+import tracemalloc
+from asyncio import constants
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -143,6 +145,23 @@ def test_a_query_of_thousands_of_fields_is_refused_unread(http, verb, path):
     answer = http.request(verb, f"{path}?" + "a&" * 10_000)
     assert answer.status_code == 400
     assert "the query has more than 64 fields" in answer.text
+
+
+def test_handshakes_that_never_end_take_little_memory_and_time(monkeypatch, authority):
+    monkeypatch.setattr(constants, "SSL_HANDSHAKE_TIMEOUT", constants.SSL_HANDSHAKE_TIMEOUT)
+    monkeypatch.setattr(protocol, "HEAD_S", 0.5)
+    certificate, key = authority.issue("server")
+    with (
+        serve_http(FakeModel(), tls_certificate=certificate, tls_key=key) as (server, _),
+        ExitStack() as held,
+    ):
+        tracemalloc.start()
+        held.callback(tracemalloc.stop)
+        for _ in range(20):
+            held.enter_context(connect(server)).sendall(b"\x16\x03\x01")
+        last = held.enter_context(connect(server))
+        assert last.recv(1) == b""
+        assert tracemalloc.get_traced_memory()[1] < 21 * 2**17
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from asyncio import constants, sslproto
 from contextlib import suppress
 from functools import partial
 from heapq import heappop, heappush
@@ -44,7 +45,15 @@ _LINGER_S = 1.0
 def bounded_protocol(unread_s: float) -> Any:
     """What makes the protocol of each connection of a server. A caller may read nothing of an answer for
     `unread_s`."""
+    _bound_handshakes()
     return partial(_Protocol, feeder=_Feeder(), unread_s=unread_s)
+
+
+def _bound_handshakes() -> None:
+    """Of connections with TLS, for which uvicorn has no options: each that only begins would have 256 KiB for
+    a minute."""
+    sslproto.SSLProtocol.max_size = _READ_BYTES
+    constants.SSL_HANDSHAKE_TIMEOUT = HEAD_S  # type: ignore[misc]
 
 
 class _Feeder:
