@@ -53,7 +53,7 @@ def _bound_handshakes() -> None:
     """Of connections with TLS, for which uvicorn has no options: each that only begins would have 256 KiB for
     a minute."""
     sslproto.SSLProtocol.max_size = _READ_BYTES
-    constants.SSL_HANDSHAKE_TIMEOUT = HEAD_S  # type: ignore[misc]
+    constants.SSL_HANDSHAKE_TIMEOUT = HEAD_S
 
 
 class _Feeder:
