@@ -77,7 +77,8 @@ _ELSEWHERE = {
     ("batch", "--json"): "-o OUT.jsonl writes JSON, a line for each image",
 }
 """What is said of flags that other commands have."""
-_WITHOUT = "words that must not be there stand behind --, such as search {} -- cat -dog"
+_LEFT_OUT = "words that must not be there stand behind --, such as search {} -- cat -dog"
+"""What is said of a word of a search that begins with a dash."""
 _SIMILARITY = 0.7
 """The least that a word has in common with the one that may be meant, of 1: a typing error keeps more, and
 two flags of different meaning have less ("--recursive", "--precision")."""
@@ -96,8 +97,8 @@ def parse(arguments: list[str], command: str | None) -> argparse.Namespace:
     if unknown:
         flag = unknown[0].partition("=")[0]
         known = _ELSEWHERE.get((command or "", flag))
-        if command == "search" and flag[0] == "-" != flag[1]:
-            known = _WITHOUT.format(args.source)
+        if command == "search" and not flag.startswith("--"):
+            known = _LEFT_OUT.format(args.source)
         close = f"; {known}" if known else _suggest(flag, meant._option_string_actions)
         meant.error(printable(f"unknown argument {unknown[0]}{close}"))
     if not (args.command or args.print_completion):

@@ -261,6 +261,7 @@ def test_a_reader_that_leaves_early_is_no_error(tiny_bundle: Path) -> None:
         (["--bem", "3", "caption", "x.jpg"], "captioner caption", "did you mean --beam?\n"),
         (["--print-completion", "nu", "x"], "captioner [-h]", "invalid choice: 'nu'"),
         (["search", ".", "cat", "-dog"], "captioner search", "behind --, such as search . -- cat -dog\n"),
+        (["search", ".", "cat", "-=x"], "captioner search", "unknown argument -=x; words that must not"),
     ],
 )
 def test_what_is_wrong_is_said_with_the_usage_of_the_command(arguments, usage, message, capsys) -> None:
