@@ -2,9 +2,11 @@
 
 import sys
 
+import pytest
 from support.processes import FAKE_SERVER, ServerProcess
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="ulimit -v")
 def test_a_low_limit_is_told_before_libraries_take_what_there_is() -> None:
     limited = ["bash", "-c", 'ulimit -v 1000000; exec "$@"', "-"]
     running = ServerProcess([*limited, sys.executable, str(FAKE_SERVER), "0"])
