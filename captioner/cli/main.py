@@ -138,10 +138,9 @@ def _find_command(arguments: list[str]) -> str | None:
     """The first word; where options stand before it, whose values are words too, the first that is a command
     or else an image."""
     words = [word for word in arguments if word == "-" or not word.startswith("-")]
-    if not words or arguments[0] == words[0]:
-        return next(iter(words), None)
-    known = (*(word for word in words if word in COMMANDS), *filter(_is_image, words))
-    return next(iter(known), words[0])
+    if words and arguments[0] != words[0]:
+        words = [*filter(COMMANDS.__contains__, words), *filter(_is_image, words), *words]
+    return next(iter(words), None)
 
 
 def _is_image(word: str) -> bool:

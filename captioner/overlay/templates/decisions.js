@@ -79,6 +79,7 @@ function keepInBrowser(key, tell) {
         localStorage.setItem(key, JSON.stringify([...kept]));
       } catch {
         lost = true;
+        // After what the page says of the decision, which would replace it.
         queueMicrotask(() => tell("This browser does not keep decisions: download the corrections before you leave the page."));
       }
     },

@@ -49,7 +49,7 @@ def caption_here(request: Request) -> int:
     with _open_engine(request) as engine, _interruptible(stop):
         transform = make_transform(request, engine.calibration, corrections)
         wanted = output_options(request, request.options, engine.grid, transform, request.folder)
-        return Batch(request, engine, wanted, names, corrections, stop).watch()
+        return Batch(request, engine, wanted, names, corrections, stop).run()
 
 
 def _check_inputs(request: Request, names: Iterator[str] | None) -> Iterator[str] | None:
@@ -84,7 +84,7 @@ class Batch:
     stop: threading.Event
     """Ends the batch after the work in flight."""
 
-    def watch(self) -> int:
+    def run(self) -> int:
         """Run once, with `watch` until interrupted; the exit status."""
         from captioner.folder.run import NoImagesError
 

@@ -22,8 +22,8 @@ _UNQUOTED = r"^[ \t]*+(?:[-*•]|\d{1,2}[.)])?+[ \t]*+(?:\*\*)?([a-z]\w{0,40}+)(
 _LED = re.compile(
     rf"(?:({_QUOTED})|{_UNQUOTED})(?:\*\*)?\s*(?:\([^()\n]{{0,60}}\)\s*)?:(?=([^\n\"'`]*))", re.MULTILINE
 )
-"""A key before what it is for, as in a list of keys, and that. Without quotes it begins a line, in lower
-case: "Note:" is none."""
+"""A key, and behind its colon what it is for, as in a list of keys. A key without quotes begins a line and is
+in lower case: "Note:" is none."""
 _CALLED = re.compile(r"\b(?:keys?|fields?|propert(?:y|ies)|attributes?)\b", re.IGNORECASE)
 _LISTED = re.compile(
     r"\b(?:keys|fields|properties|attributes)\b(?: are| called| named)?[ :]+"
