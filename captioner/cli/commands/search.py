@@ -73,6 +73,7 @@ class Request:
         words = " ".join(args.words)
         if args.duplicates and (words or args.json):
             raise OptionsError("--duplicates takes a folder only", "duplicates")
+        # Else it is said that there is no such file: `captioner search dog` lacks the folder, not the words.
         if not (args.duplicates or words) and args.source.exists():
             raise OptionsError("name what to search for, such as 'a dog on a beach'", "words")
         return cls(
