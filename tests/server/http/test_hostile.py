@@ -148,6 +148,7 @@ def test_a_query_of_thousands_of_fields_is_refused_unread(http, verb, path):
 
 
 def test_handshakes_that_never_end_take_little_memory_and_time(monkeypatch, authority):
+    # The server sets it for the whole process.
     monkeypatch.setattr(constants, "SSL_HANDSHAKE_TIMEOUT", constants.SSL_HANDSHAKE_TIMEOUT)
     monkeypatch.setattr(protocol, "HEAD_S", 0.5)
     certificate, key = authority.issue("server")

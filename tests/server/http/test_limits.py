@@ -9,7 +9,11 @@ from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.serving import serve
 
-FOREVER = scan_bomb(100_000)
+
+@pytest.fixture(scope="module")
+def endless() -> bytes:
+    """An image that takes longer to decode than any test."""
+    return scan_bomb(100_000)
 
 
 def test_without_the_token_nothing_is_answered_but_health(tmp_path):
@@ -76,23 +80,23 @@ def test_a_deadline_ends_the_wait():
 
 
 @pytest.mark.parametrize("path", ["/v1/caption", "/v1/caption:stream", "/v1/picture"])
-def test_nobody_waits_past_a_deadline_for_what_has_begun(path):
+def test_nobody_waits_past_a_deadline_for_what_has_begun(path, endless):
     model = FakeModel()
     with serve_http(model, max_decode_s=PATIENCE_S) as (_, http):
-        image = FOREVER if path.endswith("picture") else IMAGE
+        image = endless if path.endswith("picture") else IMAGE
         model.hold.clear()
         answer = http.post(f"{path}?timeout_s=0.2", content=image, headers=OCTETS)
         model.hold.set()
         assert (answer.status_code, answer.json()["error"]["code"]) == (504, "DEADLINE_EXCEEDED")
 
 
-def test_captions_do_not_wait_for_pictures():
+def test_captions_do_not_wait_for_pictures(endless):
     with (
         serve_http(FakeModel(), queue_size=1, max_decode_s=PATIENCE_S) as (server, http),
         connect(server) as peer,
     ):
-        head = f"POST /v1/picture HTTP/1.1\r\nHost: x\r\nContent-Length: {len(FOREVER)}\r\n\r\n"
-        peer.sendall(head.encode() + FOREVER)
+        head = f"POST /v1/picture HTTP/1.1\r\nHost: x\r\nContent-Length: {len(endless)}\r\n\r\n"
+        peer.sendall(head.encode() + endless)
         wait_until(lambda: server.metric("in_flight_calls") == 1)
         assert http.post("/v1/picture", content=IMAGE, headers=OCTETS).status_code == 429
         assert http.post("/v1/caption", content=IMAGE, headers=OCTETS).status_code == 200
