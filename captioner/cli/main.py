@@ -105,7 +105,7 @@ def _lack(error: Exception) -> str | None:
 
 
 def _run(arguments: list[str]) -> int:
-    command = _find_command(arguments)
+    command = None if arguments[:1] == ["--version"] else _find_command(arguments)
     if command in COMMANDS:
         place = arguments.index(command)
         arguments = [command, *arguments[:place], *arguments[place + 1 :]]

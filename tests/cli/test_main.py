@@ -349,6 +349,12 @@ def test_photos_stand_before_between_and_behind_options(tiny_bundle: Path, tmp_p
         assert names == [PHOTO, other]
 
 
+def test_the_version_is_told_whatever_follows(capsys) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version", "caption"])
+    assert capsys.readouterr().out.startswith("captioner ")
+
+
 @pytest.mark.parametrize("begin", [["--max-words", "2"], ["--max-words", "2", "caption"]])
 def test_options_stand_before_the_command(begin: list[str], tiny_bundle: Path, capsys) -> None:
     assert main([*begin, PHOTO, "--model", str(tiny_bundle)]) == 0

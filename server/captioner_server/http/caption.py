@@ -69,6 +69,7 @@ class CaptionCalls:
 
     async def picture(self, call: CaptionCall, ticket: Ticket) -> Response:
         """The image as a JPEG, for browsers that do not show its format."""
+        self._models.get(call.model)  # pictures need none, but an unknown name is a mistake
         return Response(await self._pictures.make(ticket, call.image), media_type="image/jpeg")
 
     async def read_name(self, request: Request) -> str:

@@ -115,6 +115,7 @@ def test_a_picture_has_no_options_of_captions(http, option):
         assert answer.status_code == 400 and answer.json()["error"]["field"] == f"options.{name}"
         assert f"{name} is an option of captions" in answer.json()["error"]["message"]
     assert http.post("/v1/picture", json={"image": base64.b64encode(IMAGE).decode()}).status_code == 200
+    assert http.post("/v1/picture?model=other", content=IMAGE, headers=OCTETS).status_code == 404
 
 
 def test_an_unknown_option_is_told_the_known_ones(http):
