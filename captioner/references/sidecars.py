@@ -33,7 +33,7 @@ def read_sidecars(folder: Path, *, xmp_texts: int = 0) -> list[CaptionedImage]:
     `a.jpg`, or `a.txt`, which belongs to the first of the images that could have it; likewise `.caption`, and
     at most so many of the description and the alt text in `.xmp`. Raises `DataError`."""
     suffixes = (*SIDECAR_SUFFIXES, *([_XMP_SUFFIX] if xmp_texts else []))
-    found, used = [], set[Path]()
+    found, used, unreadable = [], set[Path](), list[str]()
     for name in list_images(folder):
         image = folder / name
         for beside in (
@@ -43,7 +43,7 @@ def read_sidecars(folder: Path, *, xmp_texts: int = 0) -> list[CaptionedImage]:
         ):
             # Path.is_file fails for names that are too long.
             is_new = os.path.isfile(beside) and beside not in used  # noqa: PTH113
-            captions = _read_sidecar(beside, image, xmp_texts) if is_new else []
+            captions = _read_sidecar(beside, image, xmp_texts, unreadable) if is_new else []
             if captions:
                 used.add(beside)
                 found.append(CaptionedImage(name, tuple(captions), ""))
@@ -53,17 +53,19 @@ def read_sidecars(folder: Path, *, xmp_texts: int = 0) -> list[CaptionedImage]:
     if not used:
         metadata = min((*folder.glob("metadata.*"), *folder.glob("*/metadata.*")), default=None)
         hint = f"; if they are in {metadata}, give that file, as CSV or JSON lines" if metadata else ""
+        hint = f": {unreadable[0]}" if unreadable else hint
         raise NoCaptionsError(f"{folder}: no image has a text file with a caption beside it{hint}")
     return found
 
 
-def _read_sidecar(path: Path, image: Path, xmp_texts: int) -> list[str]:
-    """The captions in a file; none, with a warning, if it cannot be read."""
+def _read_sidecar(path: Path, image: Path, xmp_texts: int, unreadable: list[str]) -> list[str]:
+    """The captions in a file; none, with a warning, if it cannot be read, and the reason in `unreadable`."""
     is_xmp = path.suffix == _XMP_SUFFIX
     try:
         text = read_text(path, MAX_SIDECAR_BYTES, wanted="it has no captions")
     except DataError as error:
         _LOG.warning("%s", error)
+        unreadable.append(str(error))
         return []
     if is_xmp:
         return _parse_xmp(text, path, image)[:xmp_texts]

@@ -67,7 +67,6 @@ function keepInBrowser(key, tell) {
   function read() {
     try { return parse(localStorage.getItem(key)); } catch { return []; }
   }
-  addEventListener("beforeunload", (event) => { if (lost) event.preventDefault(); });
   return {
     entries: read(),
     keep(changes) {
@@ -78,6 +77,7 @@ function keepInBrowser(key, tell) {
       try {
         localStorage.setItem(key, JSON.stringify([...kept]));
       } catch {
+        if (!lost) addEventListener("beforeunload", (event) => event.preventDefault());
         lost = true;
         // After what the page says of the decision, which would replace it.
         queueMicrotask(() => tell("This browser does not keep decisions: download the corrections before you leave the page."));
