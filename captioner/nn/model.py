@@ -22,7 +22,7 @@ from captioner.nn.within_memory import within_memory
 
 RESIZES = ("squash", "letterbox")
 MOST_LAYERS = 100
-"""Of the refiner, and of the transformer."""
+"""Most layers of the refiner and of the transformer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from captioner.errors import DataError
 from captioner.memory import available_memory
 
 SHARE = 0.5
-"""Of the memory that this process may use, for the weights of a network."""
+"""The part of the available memory that the weights of a network may take."""
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from captioner.export.rewrites.editor import GraphEditor
 
 WEIGHT, BIAS = "decoder.embedding.weight", "decoder.embedding.bias"
-"""Of all words that the model knew before it was taught any."""
+"""The words that the model knew before it was taught."""
 
 
 def compared(editor: GraphEditor) -> str:
