@@ -5,7 +5,7 @@ from __future__ import annotations
 from captioner.export.rewrites.editor import GraphEditor
 
 WEIGHT, BIAS = "decoder.embedding.weight", "decoder.embedding.bias"
-"""The words that the model knew before it was taught."""
+"""Names of the weights of the words that the model knew before it was taught."""
 
 
 def compared(editor: GraphEditor) -> str:
