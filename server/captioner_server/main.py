@@ -47,7 +47,7 @@ def run(
     raise_file_limit(options)
     tell_low_address_space()
     if writer is not None:
-        writer.drain(0.5)  # what was told may be the last line
+        writer.drain(0.5)  # gRPC may end the process before the next line is written
     leave_no_core_dump()
     bound_heap()
     return asyncio.run(_run(sources, options, writer, ready, gallery, signals, at_end))

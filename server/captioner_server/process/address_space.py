@@ -12,7 +12,7 @@ _ENOUGH_BYTES = 2**30
 
 def tell_low_address_space() -> None:
     """Log a warning if gRPC and ONNX Runtime may get less than they need: they then end the process without
-    a word."""
+    an error message."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < _ENOUGH_BYTES:
         fields = {"limit": limit, "needed": _ENOUGH_BYTES, "hint": "raise it with ulimit -v"}

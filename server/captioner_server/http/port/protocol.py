@@ -50,8 +50,8 @@ def bounded_protocol(unread_s: float) -> Any:
 
 
 def _bound_handshakes() -> None:
-    """Of connections with TLS, for which uvicorn has no options: each that only begins would have 256 KiB for
-    a minute."""
+    """Limit the buffer and the duration of TLS handshakes, for all of asyncio in this process: uvicorn has no
+    options for them. By default, a connection that only begins its handshake holds 256 KiB for a minute."""
     sslproto.SSLProtocol.max_size = _READ_BYTES
     constants.SSL_HANDSHAKE_TIMEOUT = HEAD_S
 
